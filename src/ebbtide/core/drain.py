@@ -1,0 +1,155 @@
+"""The drain's timetable: what is due now, given the deadline, the pods seen and the time. Pure.
+
+Two kinds. A reclaim asks nobody: every workload pod gets SIGTERM at once with as much of its own grace as fits before the
+deadline. A release is the tenant's own act: it evicts, so disruption budgets hold, until a pod's grace must begin; from
+then on it goes like a reclaim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from math import floor
+
+from ebbtide.core.nodes import DrainKind
+
+RESYNC_S = 5  # a fresh read of the pods at least this often while a drain waits; the watch is only a hint
+
+
+@dataclass(frozen=True, slots=True)
+class DrainPolicy:
+    """Spans of a drain, in seconds. `window_s` is the promise to tenants; the rest are margins inside it."""
+
+    window_s: int = 300
+    kill_margin_s: int = 3  # an obedient pod is gone this long before the deadline
+    late_notice_s: int = 60  # given once when no SIGTERM could be sent because we were down
+    critical_reserve_s: int = 30  # system-node-critical pods wait for the others until this long before the deadline
+    release_margin_s: int = 10  # a release stops being polite this long before a pod's grace must begin
+    detach_limit_s: int = 60  # after the deadline, attachments are waited for this long, unbilled
+
+
+class PodKind(StrEnum):
+    WORKLOAD = "workload"
+    DAEMON = "daemon"  # owned by a DaemonSet: not signalled, goes with the node
+    MIRROR = "mirror"  # a static pod's picture: never touched
+    CRITICAL = "critical"  # system-node-critical: last
+    FINISHED = "finished"  # succeeded or failed: does not count
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """A pod on the node by a fresh read.
+
+    grace_s:  its own terminationGracePeriodSeconds
+    ends_by:  when its grace ends, if it is terminating already; None if nobody told it to go
+    """
+
+    uid: str
+    name: str
+    kind: PodKind
+    grace_s: int = 30
+    ends_by: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodOrder:
+    """One pod to be told to go, with the grace it gets. shorten: it was told before, with an end past the deadline."""
+
+    uid: str
+    name: str
+    grace_s: int
+    shorten: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DrainState:
+    """What the ledger knows of a drain. `ends_at` is the deadline, or the end of a late notice where one was given."""
+
+    kind: DrainKind
+    deadline: datetime
+    ends_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DrainStep:
+    """What is due now.
+
+    signal: pods to be sent SIGTERM with the grace given (DELETE)
+    evict:  pods to be asked politely (eviction; budgets may refuse)
+    done:   the node is empty, or its time is over: leave DRAINING
+    due:    when to look again
+    """
+
+    signal: tuple[PodOrder, ...] = ()
+    evict: tuple[PodOrder, ...] = ()
+    done: bool = False
+    overdue: bool = False
+    due: datetime | None = None
+    waiting_for: tuple[str, ...] = field(default=())
+
+
+def grace_for(own_grace_s: int, now: datetime, ends_at: datetime, policy: DrainPolicy) -> int:
+    """Grace that a pod gets when it is told at `now`: its own, cut to what is left less the kill margin, never below 1 s."""
+    left_s = floor((ends_at - now).total_seconds()) - policy.kill_margin_s
+    return max(1, min(own_grace_s, left_s))
+
+
+def late_end(deadline: datetime, now: datetime, policy: DrainPolicy) -> datetime | None:
+    """The end of the late notice, if a first SIGTERM sent at `now` would leave less than `late_notice_s`.
+
+    Only for a drain whose first signal was never attempted because no worker of ours was alive; the caller knows that.
+    """
+    end = now + timedelta(seconds=policy.late_notice_s)
+    return end if end > deadline else None
+
+
+def next_step(drain: DrainState, pods: Sequence[PodSeen], now: datetime, policy: DrainPolicy, attachments: int = 0) -> DrainStep:
+    """What a drain has to do at `now`, seeing `pods` (a fresh and complete list) and so many volume attachments."""
+    counted = [pod for pod in pods if pod.kind in (PodKind.WORKLOAD, PodKind.CRITICAL)]
+    if not counted and not attachments:
+        return DrainStep(done=True)
+    if now >= drain.ends_at:
+        return DrainStep(done=True, overdue=bool(counted), waiting_for=_names(counted))
+    workload = [pod for pod in counted if pod.kind is PodKind.WORKLOAD]
+    critical = [pod for pod in counted if pod.kind is PodKind.CRITICAL]
+    critical_due = not workload or now >= drain.ends_at - timedelta(seconds=policy.critical_reserve_s)
+    told = workload + (critical if critical_due else [])
+    orders = [order for pod in told if (order := _order(pod, drain, now, policy))]
+    polite = {pod.uid for pod in told if drain.kind is DrainKind.RELEASE and now < _polite_until(pod, drain, policy)}
+    return DrainStep(
+        signal=tuple(order for order in orders if order.uid not in polite),
+        evict=tuple(order for order in orders if order.uid in polite and not order.shorten),
+        due=_due(drain, workload, critical, now, policy),
+        waiting_for=_names(counted),
+    )
+
+
+def _order(pod: PodSeen, drain: DrainState, now: datetime, policy: DrainPolicy) -> PodOrder | None:
+    """Grace is one shot: a pod that ends by then is never told again; one that would end after gets one shortening."""
+    if pod.ends_by is None:
+        return PodOrder(pod.uid, pod.name, grace_for(pod.grace_s, now, drain.ends_at, policy))
+    if pod.ends_by > drain.ends_at:
+        return PodOrder(pod.uid, pod.name, grace_for(pod.grace_s, now, drain.ends_at, policy), shorten=True)
+    return None
+
+
+def _polite_until(pod: PodSeen, drain: DrainState, policy: DrainPolicy) -> datetime:
+    reserve_s = min(pod.grace_s, policy.window_s) + policy.release_margin_s
+    return drain.ends_at - timedelta(seconds=reserve_s)
+
+
+def _due(
+    drain: DrainState, workload: Sequence[PodSeen], critical: Sequence[PodSeen], now: datetime, policy: DrainPolicy
+) -> datetime:
+    moments = [now + timedelta(seconds=RESYNC_S), drain.ends_at]
+    if drain.kind is DrainKind.RELEASE:
+        moments += [_polite_until(pod, drain, policy) for pod in workload if pod.ends_by is None]
+    if critical:
+        moments.append(drain.ends_at - timedelta(seconds=policy.critical_reserve_s))
+    return min(moment for moment in moments if moment > now)
+
+
+def _names(pods: Sequence[PodSeen]) -> tuple[str, ...]:
+    return tuple(sorted(pod.name for pod in pods))

@@ -1,0 +1,109 @@
+"""The seam to what runs inside a cluster: how nodes are seen, and how work leaves a node.
+
+Reads are fresh or they fail: a driver never answers from a cache where a caller decides that a node is empty. Every write is
+repeatable and names the node's uid; a write about a node that is not there is done. Network time limits live here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from ebbtide.core.drain import PodOrder, PodSeen
+from ebbtide.errors import EbbtideError
+
+
+class DriverError(EbbtideError):
+    """The cluster could not be asked or told; nothing may be concluded from that."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRef:
+    """Which cluster: its id, its name and the kubeconfig where there is one."""
+
+    cluster_id: str
+    name: str
+    kubeconfig: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRef:
+    """Which node in it: the ledger's uid and the name under which it registers."""
+
+    uid: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """A node as the cluster shows it now.
+
+    ready:         the kubelet reports Ready
+    gpus:          allocatable GPUs
+    cordoned:      unschedulable by somebody's wish
+    workload_pods: pods that count as work (no daemons, mirrors, finished ones)
+    first_pod_at:  when the earliest of these started, None without any
+    """
+
+    uid: str
+    name: str
+    ready: bool
+    gpus: int
+    cordoned: bool = False
+    workload_pods: int = 0
+    first_pod_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What is announced at T+0."""
+
+    reason: str
+    message: str
+    deadline: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PodsSeen:
+    """Pods on one node by a fresh, complete read, and the volume attachments that still name it."""
+
+    pods: tuple[PodSeen, ...]
+    attachments: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OrderResult:
+    """What became of one order. refused: why a budget said no (releases only); None when the pod was told."""
+
+    pod_uid: str
+    refused: str | None = None
+
+
+class Driver(Protocol):
+    """Speaks to one kind of cluster. All methods raise DriverError only."""
+
+    async def observe(self, cluster: ClusterRef) -> list[NodeSeen]:
+        """Every node of the cluster by a fresh read."""
+
+    async def admit(self, cluster: ClusterRef, node: NodeRef) -> None:
+        """Let work onto a node that is whole: take the `initializing` taint away."""
+
+    async def notify(self, cluster: ClusterRef, node: NodeRef, notice: Notice) -> None:
+        """Cordon, write the deadline annotation, send the event. Done again it changes nothing and sends nothing twice."""
+
+    async def pods(self, cluster: ClusterRef, node: NodeRef) -> PodsSeen:
+        """The node's pods, fresh and complete."""
+
+    async def signal(self, cluster: ClusterRef, node: NodeRef, orders: Sequence[PodOrder]) -> list[OrderResult]:
+        """Send SIGTERM with the grace given, whatever budgets say. A pod that is gone counts as told."""
+
+    async def evict(self, cluster: ClusterRef, node: NodeRef, orders: Sequence[PodOrder]) -> list[OrderResult]:
+        """Ask politely; a disruption budget may refuse."""
+
+    async def remove(self, cluster: ClusterRef, node: NodeRef) -> bool:
+        """Take the Node object and what hangs on it out of the cluster, forcing what is left. True when nothing is left.
+
+        Called only after the machine is empty or its stop is confirmed.
+        """

@@ -1,0 +1,127 @@
+"""The seam to where machines and control planes come from.
+
+Every call names the node's uid (or the cluster's id). That makes each repeatable: a lost reply finds the same instance again,
+and a call about an instance that now belongs to another node touches nothing and answers "not found". Callers retry; a
+provider never does on its own beyond one request's time limit, and it never waits for slow work: it answers what is so now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from ebbtide.errors import EbbtideError
+
+
+class ProviderError(EbbtideError):
+    """Base of what a provider may answer besides success."""
+
+
+class Transient(ProviderError):
+    """Try again later: a time-out, a lost reply, an overloaded service. Whether the call had an effect is unknown."""
+
+
+class OutOfCapacity(ProviderError):
+    """The machine cannot be had there now; another host may do."""
+
+
+class Permanent(ProviderError):
+    """This will not work however often it is tried (a bad image, a host that does not exist)."""
+
+
+class InstanceState(StrEnum):
+    STARTING = "starting"
+    UP = "up"  # powered on and started; whether it joined its cluster is the driver's to see
+    STOPPED = "stopped"  # confirmed powered off or fenced: it can no longer write anything
+    FAILED = "failed"  # will not come up
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceOrder:
+    """What is asked for: this host, for this node, to join this cluster."""
+
+    node_uid: str
+    node_name: str
+    compute_class: str
+    cluster_id: str
+    project_id: str
+    pool: str
+    host_id: str
+    host_name: str
+    gpus: int
+    labels: Mapping[str, str] = field(default_factory=dict)
+    join: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """What the provider says of one instance. `instance_id` is its own handle, `address` where the machine answers."""
+
+    instance_id: str
+    node_uid: str
+    host_name: str
+    state: InstanceState
+    why: str = ""
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """gone: the provider has nothing left for this node ("not found"). wiped: its disks carry nothing of the tenant."""
+
+    gone: bool
+    wiped: bool
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlane:
+    """A cluster's control plane. kubeconfig is plain YAML, None until ready."""
+
+    cluster_id: str
+    ready: bool
+    kubeconfig: str | None = None
+    why: str = ""
+
+
+class Provider(Protocol):
+    """Makes and unmakes machines on hosts. All methods raise Transient, OutOfCapacity or Permanent only."""
+
+    async def create(self, order: InstanceOrder) -> Instance:
+        """Start an instance for the node, or find the one started before for the same uid."""
+
+    async def status(self, node_uid: str) -> Instance | None:
+        """The node's instance as it is now; None is "not found"."""
+
+    async def stop(self, node_uid: str) -> bool:
+        """Power off or fence. True only when it is confirmed that the machine no longer runs (or there is none)."""
+
+    async def delete(self, node_uid: str) -> Deletion:
+        """Give the machine back and wipe it; called again until it says gone. Deleting what is gone is `gone=True`."""
+
+    async def list(self, pool: str) -> list[Instance]:
+        """Every instance that the provider holds for us in the pool, to be compared with the ledger."""
+
+    async def create_control_plane(self, cluster_id: str, name: str) -> ControlPlane:
+        """Start the cluster's control plane, or find the one started before."""
+
+    async def control_plane(self, cluster_id: str) -> ControlPlane | None:
+        """The cluster's control plane as it is now; None is "not found"."""
+
+    async def delete_control_plane(self, cluster_id: str) -> bool:
+        """Remove it; called again until it answers True (nothing is left)."""
+
+    async def list_control_planes(self) -> list[str]:
+        """Cluster ids of every control plane that exists, to be compared with the ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """For logs and tests: a provider call and when it was made."""
+
+    verb: str
+    node_uid: str
+    at: datetime

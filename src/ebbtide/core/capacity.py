@@ -14,7 +14,8 @@ class PoolView:
     """A pool's hosts as counts. All counts are hosts.
 
     free:       unoccupied, available hosts per fabric block
-    cooling:    the part of `free` that must not be lent to preemptible yet (just given back by standard demand)
+    cooling:    the part of `free` that must not be lent to preemptible yet (just given back by standard
+                demand)
     leaving:    hosts whose occupant is on its way out and which will be lendable after
     promised:   nodes of claims that have no host yet
     headroom:   hosts that stay unlent; limits lending only
@@ -40,7 +41,7 @@ class PoolView:
 
     @property
     def lendable(self) -> int:
-        """Hosts that may go to preemptible nodes now: free, not promised, not cooling, beyond the headroom."""
+        """Hosts that preemptible nodes may get now: free, not promised, not cooling, beyond the headroom."""
         return max(0, self.free_total - self.promised - max(self.headroom, 0) - self.cooling)
 
 
@@ -66,9 +67,11 @@ class Candidate:
 class Holding:
     """What one cluster holds of a pool in preemptible GPUs, and what it wants.
 
-    held_gpus:   joining, running and draining nodes
-    wanted_gpus: its target; 0 when it is being deleted
-    joining:     nodes on their way in, for the cap on filling
+    held_gpus:    joining, running and draining nodes
+    wanted_gpus:  its target; 0 when it is being deleted
+    joining:      nodes on their way in, for the cap on filling
+    leaving_gpus: the draining part of `held_gpus`: it still fills the target, and counts as given back
+                  in shares
     """
 
     cluster_id: str
@@ -78,6 +81,7 @@ class Holding:
     cluster_weight: int = 1
     project_weight: int = 1
     joining: int = 0
+    leaving_gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +110,15 @@ class Supply:
 def supply(view: PoolView, hosts: int, reclaimable: int) -> Supply:
     """Decide a claim of `hosts` hosts: free first, then leaving, then preemptible nodes. All or nothing.
 
-    reclaimable: preemptible nodes that could be taken (joining or running; draining ones are already `leaving`).
+    reclaimable: preemptible nodes that could be taken (joining or running; draining ones are `leaving`)
+
+    Nodes that older claims will need, because promised hosts did not come back, are not offered to this one.
     """
     unpromised = max(0, view.unpromised)
     from_free = min(hosts, max(0, view.free_total - view.promised))
     from_leaving = min(hosts - from_free, unpromised - from_free)
     to_take = hosts - from_free - from_leaving
-    if to_take > reclaimable:
-        return Supply(hosts, from_free, from_leaving, 0, short=to_take - reclaimable)
+    takeable = max(0, reclaimable + min(0, view.unpromised))
+    if to_take > takeable:
+        return Supply(hosts, from_free, from_leaving, 0, short=to_take - takeable)
     return Supply(hosts, from_free, from_leaving, to_take)

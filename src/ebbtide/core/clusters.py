@@ -38,11 +38,13 @@ def check_move(before: ClusterPhase, after: ClusterPhase) -> None:
         raise IllegalMove(f"a cluster does not go from {before} to {after}")
 
 
-def phase_of(*, control_plane_ready: bool, standard_wanted: int, standard_running: int, lost_standard: bool) -> ClusterPhase:
-    """The phase that a live cluster should be in. Preemptible nodes have no say: target 64, allocated 0 is READY.
+def phase_of(
+    *, control_plane_ready: bool, standard_wanted: int, standard_running: int, lost_standard: bool
+) -> ClusterPhase:
+    """The phase that a live cluster should be in. Preemptible nodes have no say: none of 64 there is READY.
 
-    lost_standard: whether a standard node failed or vanished and is not replaced yet. That is DEGRADED; missing nodes
-    of a fresh order are WAITING_FOR_DATA_PLANE_NODES.
+    lost_standard: whether a standard node failed or vanished and is not replaced yet. That is DEGRADED;
+                   missing nodes of a fresh order are WAITING_FOR_DATA_PLANE_NODES.
     """
     if not control_plane_ready:
         return ClusterPhase.WAITING_FOR_CONTROL_PLANE_NODES

@@ -1,8 +1,8 @@
 """The drain's timetable: what is due now, given the deadline, the pods seen and the time. Pure.
 
-Two kinds. A reclaim asks nobody: every workload pod gets SIGTERM at once with as much of its own grace as fits before the
-deadline. A release is the tenant's own act: it evicts, so disruption budgets hold, until a pod's grace must begin; from
-then on it goes like a reclaim.
+Two kinds. A reclaim asks nobody: every workload pod gets SIGTERM at once with as much of its own grace as
+fits before the deadline. A release is the tenant's own act: it evicts, so disruption budgets hold, until a
+pod's grace must begin; from then on it goes like a reclaim.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class DrainPolicy:
     window_s: int = 300
     kill_margin_s: int = 3  # an obedient pod is gone this long before the deadline
     late_notice_s: int = 60  # given once when no SIGTERM could be sent because we were down
-    critical_reserve_s: int = 30  # system-node-critical pods wait for the others until this long before the deadline
+    critical_reserve_s: int = 30  # system-node-critical pods wait for the others until this long before it
     release_margin_s: int = 10  # a release stops being polite this long before a pod's grace must begin
     detach_limit_s: int = 60  # after the deadline, attachments are waited for this long, unbilled
 
@@ -55,7 +55,10 @@ class PodSeen:
 
 @dataclass(frozen=True, slots=True)
 class PodOrder:
-    """One pod to be told to go, with the grace it gets. shorten: it was told before, with an end past the deadline."""
+    """One pod to be told to go, with the grace it gets.
+
+    shorten: it was told before, with an end past the deadline
+    """
 
     uid: str
     name: str
@@ -65,7 +68,7 @@ class PodOrder:
 
 @dataclass(frozen=True, slots=True)
 class DrainState:
-    """What the ledger knows of a drain. `ends_at` is the deadline, or the end of a late notice where one was given."""
+    """What the ledger knows of a drain. `ends_at`: the deadline, or the end of a late notice if any."""
 
     kind: DrainKind
     deadline: datetime
@@ -91,7 +94,7 @@ class DrainStep:
 
 
 def grace_for(own_grace_s: int, now: datetime, ends_at: datetime, policy: DrainPolicy) -> int:
-    """Grace that a pod gets when it is told at `now`: its own, cut to what is left less the kill margin, never below 1 s."""
+    """Grace of a pod told at `now`: its own, cut to what is left less the kill margin, at least 1 s."""
     left_s = floor((ends_at - now).total_seconds()) - policy.kill_margin_s
     return max(1, min(own_grace_s, left_s))
 
@@ -99,14 +102,17 @@ def grace_for(own_grace_s: int, now: datetime, ends_at: datetime, policy: DrainP
 def late_end(deadline: datetime, now: datetime, policy: DrainPolicy) -> datetime | None:
     """The end of the late notice, if a first SIGTERM sent at `now` would leave less than `late_notice_s`.
 
-    Only for a drain whose first signal was never attempted because no worker of ours was alive; the caller knows that.
+    Only for a drain whose first signal was never attempted because no worker of ours was alive; the caller
+    knows that.
     """
     end = now + timedelta(seconds=policy.late_notice_s)
     return end if end > deadline else None
 
 
-def next_step(drain: DrainState, pods: Sequence[PodSeen], now: datetime, policy: DrainPolicy, attachments: int = 0) -> DrainStep:
-    """What a drain has to do at `now`, seeing `pods` (a fresh and complete list) and so many volume attachments."""
+def next_step(
+    drain: DrainState, pods: Sequence[PodSeen], now: datetime, policy: DrainPolicy, attachments: int = 0
+) -> DrainStep:
+    """What a drain has to do at `now`, seeing `pods` (a fresh, complete list) and volume attachments."""
     counted = [pod for pod in pods if pod.kind in (PodKind.WORKLOAD, PodKind.CRITICAL)]
     if not counted and not attachments:
         return DrainStep(done=True)
@@ -117,7 +123,9 @@ def next_step(drain: DrainState, pods: Sequence[PodSeen], now: datetime, policy:
     critical_due = not workload or now >= drain.ends_at - timedelta(seconds=policy.critical_reserve_s)
     told = workload + (critical if critical_due else [])
     orders = [order for pod in told if (order := _order(pod, drain, now, policy))]
-    polite = {pod.uid for pod in told if drain.kind is DrainKind.RELEASE and now < _polite_until(pod, drain, policy)}
+    polite = {
+        pod.uid for pod in told if drain.kind is DrainKind.RELEASE and now < _polite_until(pod, drain, policy)
+    }
     return DrainStep(
         signal=tuple(order for order in orders if order.uid not in polite),
         evict=tuple(order for order in orders if order.uid in polite and not order.shorten),
@@ -127,7 +135,7 @@ def next_step(drain: DrainState, pods: Sequence[PodSeen], now: datetime, policy:
 
 
 def _order(pod: PodSeen, drain: DrainState, now: datetime, policy: DrainPolicy) -> PodOrder | None:
-    """Grace is one shot: a pod that ends by then is never told again; one that would end after gets one shortening."""
+    """Grace is one shot: a pod that ends in time is never told again; another is shortened once."""
     if pod.ends_by is None:
         return PodOrder(pod.uid, pod.name, grace_for(pod.grace_s, now, drain.ends_at, policy))
     if pod.ends_by > drain.ends_at:
@@ -141,7 +149,11 @@ def _polite_until(pod: PodSeen, drain: DrainState, policy: DrainPolicy) -> datet
 
 
 def _due(
-    drain: DrainState, workload: Sequence[PodSeen], critical: Sequence[PodSeen], now: datetime, policy: DrainPolicy
+    drain: DrainState,
+    workload: Sequence[PodSeen],
+    critical: Sequence[PodSeen],
+    now: datetime,
+    policy: DrainPolicy,
 ) -> datetime:
     moments = [now + timedelta(seconds=RESYNC_S), drain.ends_at]
     if drain.kind is DrainKind.RELEASE:

@@ -1,7 +1,7 @@
 """One builder per event: the only place with its wording. Past tense: who, why, until when.
 
-One event is stored once under its own reason. Clients written against the documentation's older names get an alias beside
-it, rendered at the edge (`aliases`).
+One event is stored once under its own reason. Clients written against the documentation's older names get an
+alias beside it, rendered at the edge (`aliases`).
 """
 
 from __future__ import annotations

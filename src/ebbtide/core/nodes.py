@@ -1,8 +1,8 @@
 """A node's life: its phases, the moves between them, and how it may end.
 
-A node is one stay of one cluster on one host, from the decision to place it until the host is free. It is never
-reused. A host handed to a demand outside Ebbtide (an external claim, maintenance) is a stay without a cluster; it has
-the class EXTERNAL or MAINTENANCE and skips the phases of a machine that we would boot.
+A node is one stay of one cluster on one host, from the decision to place it until the host is free. It is
+never reused. A host handed to a demand outside Ebbtide (an external claim, maintenance) is a stay without a
+cluster; it has the class EXTERNAL or MAINTENANCE and skips the phases of a machine that we would boot.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class DrainKind(StrEnum):
     RELEASE = "release"  # the tenant gives a node back
 
 
-# The only moves there are. PENDING > RUNNING is for hosts handed to somebody else: no machine of ours boots there.
+# The only moves there are. PENDING > RUNNING is for hosts handed to somebody else: no machine of ours boots
+# there.
 MOVES: dict[Phase, frozenset[Phase]] = {
     Phase.PENDING: frozenset({Phase.SCHEDULING, Phase.RUNNING, Phase.REMOVED}),
     Phase.SCHEDULING: frozenset({Phase.BOOTING, Phase.REMOVING}),

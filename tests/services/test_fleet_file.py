@@ -265,7 +265,9 @@ class TestMistakes:
 
     def test_a_host_in_two_pools(self) -> None:
         message = complaint(
-            f"{REGION}pools:\n  p: {{region: r, gpu_type: X, hosts: [a]}}\n  q: {{region: r, gpu_type: Y, hosts: [a]}}\n"
+            f"{REGION}pools:\n"
+            "  p: {region: r, gpu_type: X, hosts: [a]}\n"
+            "  q: {region: r, gpu_type: Y, hosts: [a]}\n"
         )
         assert message == "fleet.yaml line 4: host 'a' is in pool 'p' already; a host is in one pool"
 
@@ -364,8 +366,10 @@ class TestAnything:
 def try_to_read(data: str | bytes) -> None:
     try:
         found = parse(data)
-    except BadInput as refused:
-        assert all(line.startswith(("fleet.yaml line ", "... and ")) for line in refused.message.splitlines())
+    except BadInput as error:
+        told = error.message.splitlines()
     else:
+        told = []
         assert found.regions
         assert found.pools
+    assert all(line.startswith(("fleet.yaml line ", "... and ")) for line in told)

@@ -76,9 +76,7 @@ def compose(text: str, problems: Problems) -> yaml.Node | None:
 
 
 def _shown(character: object) -> str:
-    return (
-        f"U+{ord(character):04X}" if isinstance(character, str) and len(character) == 1 else repr(character)
-    )
+    return f"U+{character:04X}" if isinstance(character, int) else repr(character)
 
 
 def _told_syntax_error(text: str, error: yaml.MarkedYAMLError) -> tuple[int, str]:
@@ -113,7 +111,7 @@ def is_nothing(node: yaml.Node) -> bool:
 
 
 def entries(node: yaml.MappingNode, problems: Problems) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-    """A mapping's own and merged (`<<`) entries by key, as (key, value). Of a repeated key the first stays."""
+    """A mapping's own and merged (`<<`) entries by key, as (key, value). Of a repeated key, the first."""
     return _entries(node, problems, frozenset())
 
 

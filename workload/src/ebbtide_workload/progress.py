@@ -4,16 +4,17 @@ When the environment variable EBBTIDE_REHEARSAL_FILE names a file, `record` appe
 
     {"event": "step", "step": 41, "t": 8123.4, "pid": 17}
 
-`event` is one of EVENTS, `step` counts finished steps (absent when unknown), `t` is this machine's monotonic clock
-in seconds. Without the variable `record` does nothing and costs about as much as calling an empty function.
+`event` is one of EVENTS, `step` counts finished steps (absent when unknown), `t` is this machine's monotonic
+clock in seconds. Without the variable `record` does nothing and costs about as much as calling an empty
+function.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import time
-from typing import Optional
+
+from .clock import monotonic
 
 ENV = "EBBTIDE_REHEARSAL_FILE"
 EVENTS = ("step", "notice", "save_begin", "save_end", "resume", "exit")
@@ -28,14 +29,14 @@ class Recorder:
         self._fd = -1
         self._pid = 0
         self._next_step_t = 0.0
-        self._held: Optional[int] = None
+        self._held: int | None = None
 
-    def record(self, event: str, step: Optional[int] = None) -> None:
-        """Append one event. Steps closer than MIN_STEP_GAP_S are held back; the last one held precedes the next other
-        event, so that no notice, save or exit appears before the step it followed."""
+    def record(self, event: str, step: int | None = None) -> None:
+        """Append one event. Steps closer than MIN_STEP_GAP_S are held back; the last one held precedes the
+        next other event, so that no notice, save or exit appears before the step it followed."""
         if os.getpid() != self._pid:
             self._open()
-        now = time.monotonic()
+        now = monotonic()
         if event == "step":
             if now < self._next_step_t:
                 self._held = step
@@ -54,20 +55,20 @@ class Recorder:
         self._next_step_t = 0.0
         self._held = None
 
-    def _write(self, event: str, step: Optional[int], now: float) -> None:
-        line = {"event": event, "t": now, "pid": self._pid}
+    def _write(self, event: str, step: int | None, now: float) -> None:
+        line: dict[str, object] = {"event": event, "t": now, "pid": self._pid}
         if step is not None:
             line["step"] = step
         os.write(self._fd, (json.dumps(line) + "\n").encode())
 
 
 _path = os.environ.get(ENV)
-_recorder: Optional[Recorder] = Recorder(_path) if _path else None
+_recorder: Recorder | None = Recorder(_path) if _path else None
 
 
-def record(event: str, step: Optional[int] = None) -> None:
-    """Tell the rehearsal, if there is one, that `event` happened at `step`. Never raises: a full disk or a vanished
-    folder must not stop the training that is being watched."""
+def record(event: str, step: int | None = None) -> None:
+    """Tell the rehearsal, if there is one, that `event` happened at `step`. Never raises: a full disk or a
+    vanished folder must not stop the training that is being watched."""
     global _recorder
     if _recorder is None:
         return

@@ -1,4 +1,4 @@
-"""What all tests share: a PostgreSQL of their own, no way out to the network, and randomness that is printed."""
+"""What all tests share: a PostgreSQL of their own, no way out to the network, printed randomness."""
 
 from __future__ import annotations
 

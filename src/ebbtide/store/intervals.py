@@ -1,0 +1,129 @@
+"""Billable intervals: one per node, UTC day and unchanged terms; half-open, in whole epoch seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from ebbtide.core.metering import DAY_S, Interval, epoch_s
+from ebbtide.core.nodes import ComputeClass
+from ebbtide.store.db import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    node_uid: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    node_uid: str
+    at: datetime
+
+
+async def open_(tx: Tx, opened: Sequence[Opened]) -> None:
+    """Begin to bill nodes at the instants given. Starts before today are split at midnight by the meter."""
+    if not opened:
+        return
+    await tx.conn.execute(
+        sa.text("""
+        INSERT INTO intervals (node_no, node_uid, cluster_id, project_id, pool, compute_class, gpus, start_s)
+        SELECT n.no, n.uid, n.cluster_id, n.project_id, n.pool, n.compute_class, n.gpus, o.start_s
+        FROM unnest(CAST(:uids AS text[]), CAST(:starts AS bigint[])) AS o(uid, start_s) JOIN nodes n ON n.uid = o.uid
+        """),
+        {"uids": [one.node_uid for one in opened], "starts": [epoch_s(one.at) for one in opened]},
+    )
+
+
+async def close(tx: Tx, closed: Sequence[Closed]) -> None:
+    """Stop billing nodes at the instants given. What lies behind (a host that had vanished before midnight) is cut off."""
+    if not closed:
+        return
+    await tx.conn.execute(
+        sa.text("""
+        UPDATE intervals i SET end_s = GREATEST(i.start_s, c.end_s)
+        FROM unnest(CAST(:uids AS text[]), CAST(:ends AS bigint[])) AS c(uid, end_s)
+        WHERE i.node_uid = c.uid AND (i.end_s IS NULL OR i.end_s > c.end_s)
+        """),
+        {"uids": [one.node_uid for one in closed], "ends": [epoch_s(one.at) for one in closed]},
+    )
+
+
+# Two statements, not one with a CTE: the added days must find the first one cut already, or the constraint that forbids
+# overlaps refuses them.
+_CUT = sa.text("""
+UPDATE intervals i SET end_s = (i.start_s / 86400 + 1) * 86400
+FROM (SELECT no FROM intervals WHERE end_s IS NULL AND start_s < :today LIMIT :limit FOR UPDATE SKIP LOCKED) o
+WHERE i.no = o.no
+RETURNING i.no
+""")
+_ADD = sa.text("""
+INSERT INTO intervals (node_no, node_uid, cluster_id, project_id, pool, compute_class, gpus, start_s, end_s)
+SELECT o.node_no, o.node_uid, o.cluster_id, o.project_id, o.pool, o.compute_class, o.gpus, day,
+       CASE WHEN day < :today THEN day + 86400 END
+FROM intervals o CROSS JOIN LATERAL generate_series(o.end_s, CAST(:today AS bigint), 86400) AS day
+WHERE o.no = ANY(:cut)
+""")
+
+
+async def roll_days(tx: Tx, limit: int) -> int:
+    """Close open intervals at the midnights that have passed and go on behind them; answer how many were cut."""
+    today = epoch_s(tx.now) // DAY_S * DAY_S
+    cut = (await tx.conn.execute(_CUT, {"today": today, "limit": limit})).scalars().all()
+    if cut:
+        await tx.conn.execute(_ADD, {"today": today, "cut": list(cut)})
+    return len(cut)
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """An interval and how far it is proven: its time is final up to `sealed_until_s`."""
+
+    interval: Interval
+    sealed_until_s: int
+    node_name: str
+    cluster_name: str
+    gpu_type: str
+
+
+# A node's time is proven by the last observation that saw it healthy; a closed interval by the move that closed it.
+_READ = """
+SELECT i.*, n.name AS node_name, c.name AS cluster_name, c.gpu_type, n.healthy_until, c.observed_until
+FROM intervals i JOIN nodes n ON n.uid = i.node_uid JOIN clusters c ON c.id = i.cluster_id
+WHERE i.start_s < :until AND (i.end_s IS NULL OR i.end_s > :since)
+  AND (CAST(:project AS text) IS NULL OR i.project_id = :project)
+  AND (CAST(:cluster AS text) IS NULL OR i.cluster_id = :cluster)
+ORDER BY i.node_no, i.start_s
+"""
+
+
+async def read(
+    tx: Tx, since_s: int, until_s: int, *, project_id: str | None, cluster_id: str | None
+) -> list[Sealed]:
+    """Intervals that touch [since_s, until_s), each with how far it is sealed."""
+    rows = await tx.conn.execute(
+        sa.text(_READ), {"since": since_s, "until": until_s, "project": project_id, "cluster": cluster_id}
+    )
+    found = []
+    for row in rows:
+        interval = Interval(
+            row.node_no,
+            row.node_uid,
+            row.cluster_id,
+            row.project_id,
+            row.pool,
+            ComputeClass(row.compute_class),
+            row.gpus,
+            row.start_s,
+            row.end_s,
+        )
+        seen = row.healthy_until or row.observed_until
+        sealed = (
+            row.end_s if row.end_s is not None else max(row.start_s, epoch_s(seen) if seen else row.start_s)
+        )
+        found.append(Sealed(interval, sealed, row.node_name, row.cluster_name, row.gpu_type))
+    return found

@@ -33,13 +33,15 @@ test: $(VENV)/.ready-to-develop ## all tests that need only Python packages (the
 	$(BIN)/python -m pytest tests -n $(JOBS) $(ARGS)
 	cd workload && ../$(BIN)/python -m pytest $(ARGS)
 
-check: $(VENV)/.ready-to-develop ## format, lint, types, layers and house rules
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	cd workload && ../$(BIN)/ruff format --check . && ../$(BIN)/ruff check . && ../$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/house
+CHECKS := "ruff format --check ." "ruff check ." "mypy" "lint-imports" "python -m pytest -q tests/house"
+CHECKS_WORKLOAD := "ruff format --check ." "ruff check ." "mypy --python-version 3.10"
+
+check: $(VENV)/.ready-to-develop ## format, lint, types, layers and house rules; runs all, then says which failed
+	@failed=; \
+	check() { echo "== $$1"; $(CURDIR)/$(BIN)/$$1 || failed="$$failed [$$1]"; }; \
+	for command in $(CHECKS); do check "$$command"; done; \
+	cd workload && for command in $(CHECKS_WORKLOAD); do check "$$command"; done; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 format: $(VENV)/.ready-to-develop ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix-only --quiet .

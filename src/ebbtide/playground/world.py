@@ -1,0 +1,294 @@
+"""The simulated world: hosts, instances, control planes, nodes and pods, as providers, clusters and people
+meet them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from ebbtide.clock import Clock
+from ebbtide.core.drain import PodKind, PodSeen
+from ebbtide.errors import BadInput
+from ebbtide.playground import clusters, machines, people, pods
+from ebbtide.playground.behaviours import Behaviour, Habits, Obeys, PodBehaviour, Vanishes, Volume
+from ebbtide.playground.engine import Engine
+from ebbtide.playground.facts import Fact, What
+from ebbtide.playground.machines import Order, Progress
+from ebbtide.playground.state import (
+    Announcement,
+    Budget,
+    Cluster,
+    Machine,
+    Node,
+    NodeView,
+    Outage,
+    PodPlan,
+    State,
+)
+from ebbtide.playground.trouble import NothingDone
+
+
+class World(Engine):
+    """See the package's documentation. Instants are aware UTC datetimes; nothing here waits, sleeps or ticks.
+
+    seed:    whatever is random follows from it and from names
+    journal: a file through which the world survives its process; None keeps it in memory only
+    habits:  what holds where nothing else was set
+    """
+
+    def __init__(
+        self, clock: Clock, *, seed: int = 0, journal: Path | None = None, habits: Habits | None = None
+    ) -> None:
+        super().__init__(clock, seed=seed, journal=journal, habits=habits or Habits())
+
+    # --- as a provider meets it: raises WorldRefusal kinds only -----------------------------------
+
+    def create_instance(self, order: Order) -> Machine:
+        """Begin an instance, or find the one begun for the same uid. Never two on one host: that is a
+        violation.
+        """
+        self._ask_provider("create")
+        machine: Machine = self._act("create", order=order)
+        return machine
+
+    def instance(self, node_uid: str) -> Machine | None:
+        return self._ask_provider("status").machines.get(node_uid)
+
+    def stop_instance(self, node_uid: str) -> bool:
+        """True only when it is confirmed that the machine no longer runs."""
+        settled = machines.settled_stop(self._ask_provider("stop"), node_uid)
+        if settled is not None:
+            return settled
+        confirmed: bool = self._act("stop", node_uid=node_uid)
+        return confirmed
+
+    def delete_instance(self, node_uid: str) -> Progress:
+        """Give the machine back; ask again until it is gone."""
+        settled = machines.settled_delete(self._ask_provider("delete"), node_uid)
+        if settled is not None:
+            return settled
+        progress: Progress = self._act("delete", node_uid=node_uid)
+        return progress
+
+    def instances(self, pool: str) -> list[Machine]:
+        state = self._ask_provider("list")
+        return [state.machines[node_uid] for node_uid in state.pools.get(pool, {})]
+
+    def create_control_plane(self, cluster_id: str, name: str) -> Cluster:
+        known = self._ask_provider("create_control_plane").clusters.get(cluster_id)
+        if known is not None and known.made and not known.deleted:
+            return known
+        cluster: Cluster = self._act("create_control_plane", cluster_id=cluster_id, name=name)
+        return cluster
+
+    def control_plane(self, cluster_id: str) -> Cluster | None:
+        cluster = self._ask_provider("control_plane").clusters.get(cluster_id)
+        return cluster if cluster is not None and cluster.made and not cluster.deleted else None
+
+    def control_plane_ready(self, cluster: Cluster) -> bool:
+        return cluster.ready_at <= self._look().now
+
+    def delete_control_plane(self, cluster_id: str) -> None:
+        known = self._ask_provider("delete_control_plane").clusters.get(cluster_id)
+        if known is not None and known.made and not known.deleted:
+            self._act("delete_control_plane", cluster_id=cluster_id)
+
+    def control_planes(self) -> list[str]:
+        known = self._ask_provider("list_control_planes").clusters.values()
+        return [cluster.cluster_id for cluster in known if cluster.made and not cluster.deleted]
+
+    def _ask_provider(self, verb: str) -> State:
+        state = self._look()
+        if state.outages and any(outage.covers(state.now, verb) for outage in state.outages):
+            raise NothingDone("the provider does not answer")
+        return state
+
+    # --- as a cluster shows it: raises ClusterUnreachable only ------------------------------------
+
+    def nodes(self, cluster_id: str) -> tuple[NodeView, ...]:
+        """Every Node object. The same tuple object as long as nothing changed."""
+        return clusters.views(clusters.reach(self._look(), cluster_id, "observe"))
+
+    def pods(self, cluster_id: str, node_uid: str) -> tuple[tuple[PodSeen, ...], int]:
+        """The node's pods, and how many volume attachments name it."""
+        node = clusters.reach(self._look(), cluster_id, "pods").nodes.get(node_uid)
+        if node is None:
+            return (), 0
+        seen = tuple(
+            PodSeen(
+                uid=pod.uid,
+                name=pod.name,
+                kind=PodKind.FINISHED if pod.finished else pod.plan.kind,
+                grace_s=pod.plan.grace_s,
+                ends_by=pod.ends_by,
+            )
+            for pod in node.pods.values()
+        )
+        return seen, len(node.attached)
+
+    def admit(self, cluster_id: str, node_uid: str) -> None:
+        """Take the initializing taint away."""
+        node = self._node(cluster_id, node_uid, "admit")
+        if node is not None and not node.admitted:
+            self._act("admit", cluster_id=cluster_id, node_uid=node_uid)
+
+    def notify(self, cluster_id: str, node_uid: str, reason: str, message: str, deadline: datetime) -> None:
+        """Cordon, annotate, send the event; once per reason."""
+        node = self._node(cluster_id, node_uid, "notify")
+        if node is None:
+            return
+        if node.cordoned and any(n.reason == reason and n.deadline == deadline for n in node.notices):
+            return
+        notice = Announcement(reason, message, deadline, at=self._state.now)
+        self._act("notify", cluster_id=cluster_id, node_uid=node_uid, notice=notice)
+
+    def signal(self, cluster_id: str, node_uid: str, graces: Mapping[str, int]) -> None:
+        """DELETE pods of the node, with a grace in seconds by pod uid."""
+        node = self._node(cluster_id, node_uid, "signal")
+        if node is None:
+            return
+        due = {
+            uid: grace_s
+            for uid, grace_s in graces.items()
+            if uid in node.pods and pods.would_tell(self._state, node.pods[uid], grace_s)
+        }
+        if due:
+            self._act("signal", cluster_id=cluster_id, node_uid=node_uid, graces=due)
+
+    def evict(self, cluster_id: str, node_uid: str, graces: Mapping[str, int]) -> dict[str, str | None]:
+        """Evict pods of the node. By pod uid: why it was refused, None where the pod was told or is gone."""
+        node = self._node(cluster_id, node_uid, "evict")
+        if node is None:
+            return dict.fromkeys(graces)
+        answers = {uid: self._eviction_settled(cluster_id, node, uid) for uid in graces}
+        due = {uid: graces[uid] for uid, (settled, _) in answers.items() if not settled}
+        fresh = self._act("evict", cluster_id=cluster_id, node_uid=node_uid, graces=due) if due else {}
+        return {uid: why for uid, (_, why) in answers.items()} | fresh
+
+    def _eviction_settled(self, cluster_id: str, node: Node, pod_uid: str) -> tuple[bool, str | None]:
+        pod = node.pods.get(pod_uid)
+        if pod is None or pod.told_at is not None or pod.finished:
+            return True, None
+        why = people.refusal(self._state.clusters[cluster_id], pod)
+        return why is not None and why == pod.refused, why
+
+    def remove(self, cluster_id: str, node_uid: str) -> bool:
+        """Take the Node object away with whatever is left on it."""
+        if self._node(cluster_id, node_uid, "remove") is not None:
+            self._act("remove", cluster_id=cluster_id, node_uid=node_uid)
+        return True
+
+    def _node(self, cluster_id: str, node_uid: str, verb: str) -> Node | None:
+        return clusters.reach(self._look(), cluster_id, verb).nodes.get(node_uid)
+
+    # --- as people treat it -----------------------------------------------------------------------
+
+    def set_behaviour(
+        self,
+        *behaviours: Behaviour,
+        host: str | None = None,
+        pool: str | None = None,
+        node_uid: str | None = None,
+    ) -> None:
+        """Let behaviours hold for a node, a host, a pool, or (with none named) everywhere."""
+        named = [("node", node_uid), ("host", host), ("pool", pool)]
+        scopes = [f"{kind}:{name}" for kind, name in named if name is not None]
+        if len(scopes) > 1:
+            raise BadInput("a behaviour holds for a node, a host or a pool: name one")
+        for behaviour in behaviours:
+            if isinstance(behaviour, Vanishes) and host is None:
+                raise BadInput("it is hosts that vanish: name one", param="host")
+            self._act("set_behaviour", scope=scopes[0] if scopes else "", behaviour=behaviour)
+
+    def run_pods(
+        self,
+        cluster_id: str,
+        node_name: str | None = None,
+        count: int = 1,
+        behaviour: PodBehaviour | None = None,
+        grace_s: int = 30,
+        name: str = "job",
+        *,
+        kind: PodKind = PodKind.WORKLOAD,
+        gpus: int = 0,
+        on: str = "",
+        volumes: Sequence[Volume] = (),
+        reschedule: bool = False,
+        tolerates_everything: bool = False,
+        bind_at: datetime | None = None,
+    ) -> list[str]:
+        """Make `count` pods and say their uids. Raises NotFound for a node that the cluster does not show.
+
+        node_name: a node's name or uid, which takes them whatever its taints say; None leaves it to the
+        scheduler,
+                   where pods that fit nowhere wait for a node
+        bind_at:   they start on the named node only then
+        The rest is described at `PodPlan`.
+        """
+        plan = PodPlan(
+            name,
+            behaviour or Obeys(),
+            kind,
+            grace_s,
+            gpus,
+            on,
+            tuple(volumes),
+            reschedule,
+            tolerates_everything,
+        )
+        if node_name is not None:
+            people.node_of(self._look(), cluster_id, node_name)
+        uids: list[str] = self._act(
+            "run_pods", cluster_id=cluster_id, plan=plan, count=count, node_name=node_name, bind_at=bind_at
+        )
+        return uids
+
+    def budget(self, cluster_id: str, name: str, pods_named: str, min_available: int | None = None) -> None:
+        """A disruption budget over the pods run under that name; with None it never allows a disruption."""
+        self._act("add_budget", cluster_id=cluster_id, budget=Budget(name, pods_named, min_available))
+
+    def cordon(self, cluster_id: str, node_name: str, cordoned: bool = True) -> None:
+        """What `kubectl cordon` and `kubectl uncordon` do. Raises NotFound."""
+        people.node_of(self._look(), cluster_id, node_name)
+        self._act("cordon", cluster_id=cluster_id, node_name=node_name, cordoned=cordoned)
+
+    def vanish(self, host: str, *, forgotten: bool = True) -> None:
+        """The host is gone now. forgotten: its provider knows nothing of the instance any more."""
+        self._act("vanish", host_name=host, forgotten=forgotten)
+
+    def restore(self, host: str) -> None:
+        """A vanished host is back and can be had again."""
+        self._act("restore", host_name=host)
+
+    def unreachable(self, cluster_id: str, start: datetime, end: datetime, verbs: Sequence[str] = ()) -> None:
+        """The cluster's API server is silent from `start` until `end`; with `verbs`, only to these."""
+        self._act("add_outage", cluster_id=cluster_id, outage=Outage(start, end, tuple(verbs)))
+
+    def provider_unreachable(self, start: datetime, end: datetime, verbs: Sequence[str] = ()) -> None:
+        """The provider is silent from `start` until `end`; with `verbs`, only to these."""
+        self._act("add_provider_outage", outage=Outage(start, end, tuple(verbs)))
+
+    # --- as tests and consoles look at it ---------------------------------------------------------
+
+    @property
+    def violations(self) -> list[str]:
+        """What must never happen and did. Empty in a right system."""
+        return list(self._look().violations)
+
+    def facts(
+        self, *, what: What | None = None, cluster_id: str | None = None, node_uid: str | None = None
+    ) -> list[Fact]:
+        """What happened, in order, as far back as it is kept."""
+        return [
+            fact
+            for fact in self._look().facts
+            if (what is None or fact.what is what)
+            and (cluster_id is None or fact.cluster_id == cluster_id)
+            and (node_uid is None or fact.node_uid == node_uid)
+        ]
+
+    def occupants(self) -> dict[str, str]:
+        """Which node's instance is on which host, by host name."""
+        return {host.name: host.occupant for host in self._look().hosts.values() if host.occupant is not None}

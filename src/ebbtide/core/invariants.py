@@ -259,7 +259,7 @@ def _changed(before: NodeFact, after: NodeFact) -> Iterator[str]:
         yield f"node {after.uid} was {before.compute_class} and became {after.compute_class}"
     if before.end_reason not in (None, after.end_reason):
         yield f"node {after.uid} ended as {before.end_reason} and then as {after.end_reason}"
-    if before.host_id not in (None, after.host_id):
+    if before.host_id not in (None, after.host_id) and after.phase is not Phase.REMOVED:
         yield f"node {after.uid} moved from host {before.host_id} to {after.host_id}"
     if before.notified_at not in (None, after.notified_at):
         yield f"invariant 3: node {after.uid} was noticed at {before.notified_at} and at {after.notified_at}"

@@ -36,8 +36,8 @@ from ebbtide.store.embedded import EmbeddedPostgres
 with EmbeddedPostgres(Path(sys.argv[1]), durable=False) as server:
     host = server.url.split("host=")[1]
     connection = psycopg.connect(host=host, user="ebbtide", dbname="ebbtide")
-    print("ready", flush=True)
     try:
+        print("ready", flush=True)
         sys.stdin.read()
     except KeyboardInterrupt:
         print(connection.execute("SELECT 6 * 7").fetchone()[0], flush=True)

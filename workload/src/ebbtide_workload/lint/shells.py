@@ -25,11 +25,9 @@ def shell_script(words: Sequence[str]) -> str | None:
     rest = list(words)
     while rest:
         name = program(rest[0])
-        if name == "dumb-init" and "-c" not in rest and "--single-child" not in rest:
-            return None
         if name in ("tini", "tini-static", "catatonit", "docker-init", "dumb-init"):
             options = _leading_options(rest[1:])
-            if "-g" in options or "--group" in options:
+            if _signals_the_group(name, options):
                 return None
             rest = rest[1 + len(options) :]
         elif name == "env":
@@ -41,6 +39,12 @@ def shell_script(words: Sequence[str]) -> str | None:
         else:
             return name if name.endswith((".sh", ".bash")) else None
     return None
+
+
+def _signals_the_group(init: str, options: Sequence[str]) -> bool:
+    if init == "dumb-init":
+        return "-c" not in options and "--single-child" not in options
+    return "-g" in options
 
 
 def _leading_options(words: Sequence[str]) -> list[str]:

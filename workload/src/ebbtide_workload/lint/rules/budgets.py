@@ -11,8 +11,13 @@ from ..world import World, selects
 
 def _covered(world: World, budget: Document) -> list[PodUse]:
     selector = mapping(budget.content.get("spec")).get("selector")
-    same = [u for u in world.reclaimable() if u.doc.namespace == budget.namespace and not u.partial]
+    same = [u for u in world.pods if u.doc.namespace == budget.namespace and not u.partial]
     return [u for u in same if selects(selector, u.labels)]
+
+
+def _touches_reclaimable(world: World, covered: list[PodUse]) -> bool:
+    reclaimable = {id(u) for u in world.reclaimable()}
+    return any(id(u) in reclaimable for u in covered)
 
 
 def _count(value: int | str | None, of: int | None) -> float | None:
@@ -32,7 +37,7 @@ def unmeetable(world: World) -> Iterator[Found]:
     for budget in world.of_kind("PodDisruptionBudget"):
         spec = mapping(budget.content.get("spec"))
         covered = _covered(world, budget)
-        if not covered:
+        if not _touches_reclaimable(world, covered):
             continue
         counts = [u.replicas for u in covered]
         total = sum(c for c in counts if c is not None) if None not in counts else None

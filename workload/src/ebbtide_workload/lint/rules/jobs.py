@@ -41,7 +41,10 @@ def failure_policy(world: World) -> Iterator[Found]:
         limit = job.spec.get("backoffLimit", 6)
         fix = f"set {show(job.path)}.{_POLICY}" if job.path else f"set {_POLICY}"
         if not matching:
-            message = f"every preemption counts as a failure: number {limit} plus one ends the Job"
+            message = (
+                f"every preemption counts as a failure; with backoffLimit {limit}, one more than that "
+                f"ends the Job"
+            )
             yield Found(use.doc, where, message, fix)
         elif matching[0].get("action") not in ("Ignore", None):
             action = matching[0].get("action")

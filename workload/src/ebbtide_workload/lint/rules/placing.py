@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..model import LABEL, Found, Path, PodUse, dig, items, mapping, show
-from ..world import ANY, PREEMPTIBLE, STANDARD, World, selects
+from ..world import PREEMPTIBLE, STANDARD, World, selects
 
 _CLASSES = (STANDARD, PREEMPTIBLE)
 
@@ -132,8 +132,3 @@ def runtime_unseen(world: World) -> Iterator[Found]:
                 f"file>"
             )
             yield Found(document, ("spec", "runtimeRef"), message, fix)
-
-
-def pinned_to_any(world: World, use: PodUse) -> bool:
-    """Whether the pod may land on either class."""
-    return world.placement(use).compute_class == ANY

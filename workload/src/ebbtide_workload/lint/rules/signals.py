@@ -19,7 +19,7 @@ def shell_pid1(world: World) -> Iterator[Found]:
     for use in world.reclaimable():
         for path, container in use.containers():
             command = words(container)
-            script = None if wrapped(command[:4]) else shell_script(command)
+            script = shell_script(command)
             if script is None:
                 continue
             where = (*path, "command" if container.get("command") else "args")

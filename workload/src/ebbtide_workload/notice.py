@@ -1,8 +1,8 @@
 """One object that knows that we are being preempted, whoever said so first.
 
-    notice = Notice().open()
-    while work and not notice.noticed: ...
-    notice.seconds_left()
+notice = Notice().open()
+while work and not notice.noticed: ...
+notice.seconds_left()
 """
 
 from __future__ import annotations

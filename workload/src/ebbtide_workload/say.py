@@ -64,7 +64,12 @@ class Journal:
 
     def write(self, event: str, **facts: object) -> None:
         """Append one event with its facts; values must be JSON."""
-        line = {"event": event, "at": clock.utc_now().isoformat(timespec="milliseconds"), "pid": os.getpid(), **facts}
+        line = {
+            "event": event,
+            "at": clock.utc_now().isoformat(timespec="milliseconds"),
+            "pid": os.getpid(),
+            **facts,
+        }
         data = (json.dumps(line) + "\n").encode()
         for path in list(self._paths):
             try:
@@ -93,7 +98,12 @@ def read_journal(path: Path) -> list[dict[str, object]]:
 
 
 def _append(path: Path, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags, 0o644)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, flags, 0o644)
     try:
         full = os.fstat(fd).st_size > MAX_JOURNAL_BYTES
         os.write(fd, data)

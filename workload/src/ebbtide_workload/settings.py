@@ -72,7 +72,9 @@ def signal_named(word: str) -> signal.Signals:
     """`TERM`, `SIGTERM` or `15`. Raises SettingError when there is no such signal."""
     name = word.strip().upper()
     try:
-        return signal.Signals(int(name)) if name.isdigit() else signal.Signals["SIG" + name.removeprefix("SIG")]
+        return (
+            signal.Signals(int(name)) if name.isdigit() else signal.Signals["SIG" + name.removeprefix("SIG")]
+        )
     except (KeyError, ValueError):
         raise SettingError(f"{word!r} is no signal here; use a name such as TERM or USR1") from None
 

@@ -146,7 +146,11 @@ class KubernetesSource:
         if self._complained:
             return
         self._complained = True
-        fix = "; let its service account get nodes or list events in namespace default" if error.forbidden else ""
+        fix = (
+            "; let its service account get nodes or list events in namespace default"
+            if error.forbidden
+            else ""
+        )
         say(f"node {self._node} cannot be watched ({error}){fix}; SIGTERM is still heard")
 
     def _from_node(self, node: Mapping[str, Any]) -> Heard | None:
@@ -159,7 +163,9 @@ class KubernetesSource:
         try:
             return Heard("node", parse_instant(text), reason, now)
         except ValueError:
-            return Heard("node", after(EVENT_WINDOW_S, now), f"{reason} (deadline {text!r} not understood)", now)
+            return Heard(
+                "node", after(EVENT_WINDOW_S, now), f"{reason} (deadline {text!r} not understood)", now
+            )
 
     def _list_events(self) -> list[dict[str, Any]]:
         selector = f"involvedObject.kind=Node,involvedObject.name={self._node}"
@@ -170,7 +176,11 @@ class KubernetesSource:
         """A notice event counts while its five minutes run; names are never reused, so an old one is history."""
         now = clock.utc_now()
         for event in events:
-            text = event.get("firstTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]
+            text = (
+                event.get("firstTimestamp")
+                or event.get("eventTime")
+                or event["metadata"]["creationTimestamp"]
+            )
             try:
                 deadline = after(EVENT_WINDOW_S, parse_instant(text))
             except (TypeError, ValueError):

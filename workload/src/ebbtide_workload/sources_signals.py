@@ -35,7 +35,9 @@ class SignalSource:
     def open(self) -> bool:
         """Install the handlers; False (and said so) when not in the main thread."""
         if threading.current_thread() is not threading.main_thread():
-            say("the guard was made outside the main thread: signals cannot be heard, files and the cluster can")
+            say(
+                "the guard was made outside the main thread: signals cannot be heard, files and the cluster can"
+            )
             return False
         self._wake_read, self._wake_write = os.pipe()
         for fd in (self._wake_read, self._wake_write):
@@ -126,7 +128,11 @@ class SignalSource:
 
 def _name_of(handler: Callable[..., object] | int | None) -> str:
     if handler in (signal.SIG_IGN, signal.SIG_DFL):
-        return "nobody: it is ignored" if handler == signal.SIG_IGN else "the system: it ends the process at once"
+        return (
+            "nobody: it is ignored"
+            if handler == signal.SIG_IGN
+            else "the system: it ends the process at once"
+        )
     module = getattr(handler, "__module__", None)
     name = getattr(handler, "__qualname__", None) or type(handler).__name__
     return f"{module}.{name}" if module else str(name)

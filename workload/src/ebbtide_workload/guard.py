@@ -1,0 +1,339 @@
+"""The guard of a training loop: three lines that turn a preemption into a pause.
+
+    guard = ebbtide_workload.Guard("/checkpoints")
+    for step in range(guard.resume(load), total_steps):
+        train_one(step)
+        guard.step(step, save)
+
+`save(folder)` writes files into a folder, `load(folder)` reads them back. Everything else happens in here: the
+notice is heard from wherever it comes, the save happens once, at a step boundary, on all ranks at the same step, the
+process leaves with an exit code that says so, and the next start goes on from there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Union
+
+from . import checkpoint_times, clock, progress, settings
+from .checkpoint import Checkpoint, Checkpoints, told
+from .deadline import Attention, Heard, after
+from .exits import EXIT_PREEMPTED_SAVED, EXIT_PREEMPTED_UNSAVED
+from .notice import Notice
+from .say import Journal, duration, say
+from .ranks import RanksApart
+from .store import Store, open_store
+from .together import Together
+
+DEFAULT_EVERY_S = 900.0
+STUCK_S = 15.0
+LAST_MOMENT_S = 2.0
+_NEVER = sys.maxsize
+_FOREVER_S = float("inf")
+
+Save = Callable[[Path], object]
+Load = Callable[[Path], object]
+Where = Union[str, "os.PathLike[str]", Checkpoints, Store]
+
+
+class Preempted(SystemExit):
+    """Leaves the program with EXIT_PREEMPTED_SAVED or EXIT_PREEMPTED_UNSAVED unless somebody catches it.
+
+    `step` is the last step saved, None when there is none; `saved` whether nothing was lost.
+    """
+
+    def __init__(self, step: int | None, saved: bool) -> None:
+        super().__init__(EXIT_PREEMPTED_SAVED if saved else EXIT_PREEMPTED_UNSAVED)
+        self.step = step
+        self.saved = saved
+
+
+class Guard:
+    """Watches over one training loop.
+
+    `checkpoints`: a folder, a URL that fsspec knows (`s3://bucket/run`), or a `Checkpoints` with settings of its own.
+    `every_s`: seconds between saves while nothing is wrong; None leaves saving to the notice alone. Where saves do not
+    fit the window it saves more often by itself. `every_steps`: save at each multiple of it as well.
+    `writes`: with several ranks, "rank0" calls `save` on rank 0 alone (data parallel), "all" on every rank with one
+    shared folder (sharded). `grace_s`: seconds from signal to kill, if the environment does not say.
+
+    Make it in the main thread, after torch.distributed is initialised where that is used.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Where,
+        *,
+        every_s: float | None = DEFAULT_EVERY_S,
+        every_steps: int | None = None,
+        writes: str = "rank0",
+        grace_s: float | None = None,
+        notice: Notice | None = None,
+    ) -> None:
+        if writes not in ("rank0", "all"):
+            raise ValueError(f"writes is {writes!r}; it is 'rank0' or 'all'")
+        self.checkpoints: Store = open_store(checkpoints)
+        self._every_s = every_s
+        self._every_steps = every_steps
+        self._attention = notice.attention if notice else Attention()
+        self.notice = notice or Notice(grace_s=grace_s, attention=self._attention)
+        self._boundary = -1
+        self._saved: int | None = None
+        self._due_s = _FOREVER_S
+        self._due_step = _NEVER
+        self._clock = clock.monotonic
+        self._since = (self._clock(), -1)
+        self._watched = progress.ENV in os.environ
+        self._warned = False
+        self._said_stuck = False
+        self._left = False
+        self._pid = os.getpid()
+        self._together = Together.of(
+            settings.place(), writes, self.checkpoints, self._attention, lambda: self._boundary, self._tell
+        )
+        self.rank = self._together.rank if self._together else 0
+        self.world = self._together.world if self._together else 1
+        self._journal = Journal.from_environment(self.checkpoints.timeline_path if self.rank == 0 else None)
+        self.notice.listen(self._heard)
+        self.notice.every_look(self._look)
+        if notice is None:
+            self.notice.open()
+        atexit.register(self.close)
+
+    def resume(self, load: Load) -> int:
+        """Load the newest whole checkpoint with `load(folder)` and return the first step to do; 0 when there is none.
+
+        Becomes the writer first: waits for one that is still saving, takes over from one that died. With several
+        ranks, all load the same. Raises AnotherWriter when another job keeps writing here.
+        """
+        found = self._together.resume() if self._together else self._newest_alone()
+        first = 0
+        if found is not None:
+            load(found.path)
+            self._saved = self._boundary = found.step
+            first = found.step + 1
+            say(f"resumed after step {found.step}, saved {found.saved_at}")
+        self._journal.write("resumed", step=first, rank=self.rank)
+        if self._watched:
+            progress.record("resume", first)
+        self._plan_next()
+        if self._together is None and self.notice.noticed:
+            self._leave(saved=True)
+        return first
+
+    def step(self, step: int, save: Save) -> None:
+        """Say that step `step` is done. Nearly always returns at once; saves when it is time to.
+
+        After a notice: saves with `save(folder)`, then raises Preempted. Call it on every rank.
+        """
+        self._boundary = step
+        if self._watched:
+            progress.record("step", step + 1)
+        if self._attention.up or step >= self._due_step or self._clock() >= self._due_s:
+            self._attend(step, save)
+
+    def steps(self, total: int, *, load: Load, save: Save) -> Iterator[int]:
+        """`for step in guard.steps(1000, load=load, save=save):` does `resume` before and `step` after each turn."""
+        for step in range(self.resume(load), total):
+            yield step
+            self.step(step, save)
+
+    @property
+    def noticed(self) -> bool:
+        """Whether we are being preempted."""
+        return self.notice.noticed
+
+    def save_now(self, step: int, save: Save) -> None:
+        """Save at once, notice or not; with several ranks, on all of them at the same step."""
+        self._save(step, save)
+        self._plan_next()
+
+    def close(self) -> None:
+        """End of the loop: let other writers in, give the signal handlers back. Done at exit if you do not."""
+        if os.getpid() != self._pid:
+            return
+        atexit.unregister(self.close)
+        if not self._left:
+            self._journal.write("closed", step=self._boundary, rank=self.rank)
+        self._left = True
+        if self._together:
+            self._together.close()
+        self.checkpoints.release()
+        self.notice.close()
+
+    def __enter__(self) -> Guard:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _newest_alone(self) -> Checkpoint | None:
+        self.checkpoints.acquire(lambda: self.notice.noticed)
+        return self.checkpoints.newest()
+
+    def _attend(self, step: int, save: Save) -> None:
+        """Something is up: a notice, a save that is due, or an agreement among the ranks."""
+        self._attention.up = False
+        self.notice.settle()
+        if self._together:
+            self._attend_together(self._together, step, save)
+        elif self.notice.noticed:
+            self._save_and_leave(step, save)
+        elif step >= self._due_step or self._clock() >= self._due_s:
+            self.save_now(step, save)
+            if self._attention.up:  # the notice came during the save: leave from this very boundary
+                self._attend(step, save)
+
+    def _attend_together(self, together: Together, step: int, save: Save) -> None:
+        try:
+            agreed = together.agreed()
+        except RanksApart as error:
+            self._lose(step, error)
+            return
+        if together.apart and self.notice.noticed:
+            self._lose(step, RanksApart(together.apart))
+        if agreed is not None and step < agreed:
+            self._attention.up = True
+        elif agreed is not None or step >= self._due_step:
+            self._save_together(together, step, save)
+        elif self._clock() >= self._due_s:
+            self._due_s = _FOREVER_S  # the round that rank 0 asks for plans the next one
+            if self.rank == 0:
+                together.propose()
+
+    def _save_together(self, together: Together, step: int, save: Save) -> None:
+        """Whether to leave is what the ranks were told together, not what this one knows by now."""
+        try:
+            self._save(step, save)
+        except Exception:
+            if not together.leaving and not (together.apart and self.notice.noticed):
+                raise
+            traceback.print_exc()
+            self._leave(saved=False)
+        if together.leaving:
+            self._leave(saved=True)
+        self._plan_next()
+
+    def _save_and_leave(self, step: int, save: Save) -> None:
+        if self._saved != step:
+            try:
+                self._save(step, save)
+            except Exception:  # what matters now is to leave, and to say that it failed
+                traceback.print_exc()
+                self._leave(saved=False)
+        self._leave(saved=True)
+
+    def _leave(self, saved: bool) -> None:
+        left = self.notice.seconds_left()
+        step = self._saved
+        what = (
+            f"step {step} is saved"
+            if saved
+            else "NOT SAVED since " + ("the start" if step is None else f"step {step}")
+        )
+        say(f"leaving: {what}, {duration(left or 0.0)} before the deadline")
+        self._journal.write("left", saved=saved, step=step, rank=self.rank, seconds_left=left)
+        if self._watched:
+            progress.record("exit", None if step is None else step + 1)
+        self._left = True
+        self.close()
+        raise Preempted(step, saved)
+
+    def _lose(self, step: int, error: Exception) -> None:
+        """The ranks cannot agree any more. Without a notice that is the training's own trouble, told but not ours."""
+        say(f"the ranks are apart: {error}")
+        self._journal.write("apart", step=step, rank=self.rank, error=str(error))
+        if self.notice.noticed:
+            self._leave(saved=False)
+
+    def _save(self, step: int, save: Save) -> None:
+        """Save and tell; raises what the save raised."""
+        begun = self._clock()
+        if self._watched:
+            progress.record("save_begin", step + 1)
+        try:
+            if self._together:
+                done = self._together.save(step, save, self._until())
+            else:
+                done = self.checkpoints.save(step, save)
+        except BaseException as error:
+            self._journal.write("save_failed", step=step, rank=self.rank, error=repr(error))
+            raise
+        self._saved = step
+        if self._watched:
+            progress.record("save_end", step + 1)
+        if done is not None:
+            say(told(done))
+            seconds = round(self._clock() - begun, 3)
+            self._journal.write("saved", step=step, rank=self.rank, seconds=seconds, bytes=done.bytes)
+
+    def _until(self) -> datetime:
+        deadline = self.notice.deadline
+        return after(1800.0) if deadline is None else deadline - timedelta(seconds=LAST_MOMENT_S)
+
+    def _plan_next(self) -> None:
+        """When to save next; says when the window stops or begins to fit."""
+        now = self._clock()
+        since, first = self._since
+        done = self._boundary - first
+        step_s = (now - since) / done if done > 0 and first >= 0 else 0.0
+        self._since = (now, self._boundary)
+        times = self.checkpoints.times
+        fit = times.fit(self.notice.grace_s, step_s)
+        if not fit.fits and not self._warned and self.rank == 0:
+            self._warn(fit)
+        self._warned = not fit.fits
+        if self._every_s is not None:
+            self._due_s = now + checkpoint_times.interval_s(self._every_s, fit, times.p95_s)
+        if self._every_steps:
+            self._due_step = (self._boundary // self._every_steps + 1) * self._every_steps
+
+    def _warn(self, fit: checkpoint_times.Fit) -> None:
+        p95 = duration(self.checkpoints.times.p95_s or 0.0)
+        assumed = "" if self.notice.grace_is_known else " (assumed; set EBBTIDE_GRACE_S to what the pod gets)"
+        every = "" if self._every_s is None else ", saving more often instead"
+        say(
+            f"the window does not fit: slow saves take {p95} (p95), with the step in progress and a margin "
+            f"{duration(fit.needed_s)} of {duration(fit.grace_s)}{assumed}{every}"
+        )
+        self._journal.write(
+            "window_too_short", needed_s=round(fit.needed_s, 1), grace_s=fit.grace_s, rank=self.rank
+        )
+
+    def _tell(self, heard: Heard) -> object:
+        return self.notice.tell(heard.source, heard.deadline, heard.reason)
+
+    def _heard(self, heard: Heard) -> None:
+        """A new message, in whatever thread: pass it on and write it down."""
+        left = (heard.deadline - clock.utc_now()).total_seconds()
+        say(
+            f"notice from {heard.source}: {heard.reason}; {duration(max(0.0, left))} left, saving at the next step"
+        )
+        if self._together and not heard.source.startswith("rank "):
+            self._together.notice(heard)
+        deadline = heard.deadline.isoformat()
+        self._journal.write(
+            "noticed", source=heard.source, deadline=deadline, reason=heard.reason, rank=self.rank
+        )
+        if self._watched and len(self.notice.heard) == 1:
+            progress.record("notice", self._boundary + 1)
+
+    def _look(self) -> None:
+        """Shortly before the kill, show where the main thread is if it never came to a step boundary."""
+        left = self.notice.seconds_left()
+        if left is None or left > STUCK_S or self._left or self._said_stuck:
+            return
+        self._said_stuck = True
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        stack = "".join(traceback.format_stack(frame)) if frame else ""
+        say(
+            f"{duration(left)} left and not gone; last step boundary {self._boundary}; the main thread is here:\n{stack}"
+        )
+        self._journal.write("stuck", step=self._boundary, rank=self.rank)

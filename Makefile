@@ -53,7 +53,7 @@ format: $(VENV)/.ready-to-develop ## let ruff rewrite what it can
 
 bench: $(VENV)/.ready-to-develop ## run every benchmark; results in build/bench
 	@mkdir -p build/bench; failed=; \
-	for file in benchmarks/[a-z]*.py; do \
+	for file in benchmarks/[a-z]*.py benchmarks/*/[a-z]*.py; do \
 	  [ -e "$$file" ] || continue; \
 	  name=$$(basename "$$file" .py); echo "== $$name"; \
 	  $(BIN)/python "$$file" --json "build/bench/$$name.json" $(ARGS) || failed="$$failed $$name"; \

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from . import clock
 from .checkpoint_lock import AnotherWriter, Fenced, WriterLock
@@ -48,8 +47,7 @@ _LEFTOVER = (".saving-", ".old-")
 Writer = Callable[[Path], object]
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """A published checkpoint. `step` is the last step it contains; `save_s` is how long its save took."""
 
     step: int
@@ -156,7 +154,7 @@ class Checkpoints:
             entries = seal_files(staging, list_files(staging), checksums=self.checksums)
             return self.publish(step, staging, entries, begun)
         except BaseException:
-            shutil.rmtree(staging, ignore_errors=True)
+            remove_tree(staging)
             raise
 
     def begin(self, step: int) -> Path:
@@ -166,7 +164,7 @@ class Checkpoints:
         self._finish_removal()
         self._make_room()
         staging = self.staging(step)
-        shutil.rmtree(staging, ignore_errors=True)
+        remove_tree(staging)
         staging.mkdir(parents=True)
         return staging
 
@@ -224,7 +222,7 @@ class Checkpoints:
         leaving process does not finish, the next writer does."""
         for name in os.listdir(self.root):
             if name.startswith(".old-"):
-                shutil.rmtree(self.root / name, ignore_errors=True)
+                remove_tree(self.root / name)
 
     def _finish_removal(self, timeout_s: float | None = None) -> None:
         if self._removal is not None:
@@ -232,7 +230,7 @@ class Checkpoints:
 
     def _make_room(self) -> None:
         needed = int(1.05 * self.times.last_bytes)
-        free = shutil.disk_usage(self.root).free
+        free = _free_bytes(self.root)
         if self._trusted is not None and needed and free < needed and len(self._steps()) > 1:
             say(f"only {size(free)} free for a checkpoint of {size(needed)}: keeping just the newest one")
             self._prune(self._trusted, keep=1)
@@ -250,11 +248,23 @@ class Checkpoints:
                     continue
                 moved.append(target)
         for target in moved:
-            shutil.rmtree(target, ignore_errors=True)
+            remove_tree(target)
 
 
 def _described(manifest: Manifest, path: Path) -> Checkpoint:
     return Checkpoint(manifest.step, path, manifest.total_bytes, manifest.saved_at, manifest.save_s)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder as far as it can be; what stays is tried again by the next writer."""
+    import shutil  # with its archive formats it would double the time to import this package
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free_bytes(folder: Path) -> int:
+    stat = os.statvfs(folder)
+    return stat.f_bavail * stat.f_frsize
 
 
 def told(checkpoint: Checkpoint) -> str:

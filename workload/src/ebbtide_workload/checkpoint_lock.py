@@ -12,12 +12,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import threading
-import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from . import clock
 from .say import duration, say
@@ -37,8 +35,7 @@ class Fenced(Exception):
     """Another writer took over while we were away: nothing may be published any more."""
 
 
-@dataclass(frozen=True)
-class Owner:
+class Owner(NamedTuple):
     """Who holds a lock. `started` and `namespace` tell a process from a later one with the same number."""
 
     id: str
@@ -50,7 +47,7 @@ class Owner:
 
     def is_dead_here(self) -> bool:
         """True only when surely dead: same machine, same process namespace, and no such process any more."""
-        if (self.host, self.namespace) != (socket.gethostname(), _namespace()):
+        if (self.host, self.namespace) != (_host(), _namespace()):
             return False
         return _start_of(self.pid) != self.started
 
@@ -62,7 +59,7 @@ def this_process() -> Owner:
     """An owner record for this process, with a fresh id."""
     pid = os.getpid()
     since = clock.utc_now().isoformat(timespec="seconds")
-    return Owner(uuid.uuid4().hex[:12], socket.gethostname(), pid, _start_of(pid), _namespace(), since)
+    return Owner(os.urandom(6).hex(), _host(), pid, _start_of(pid), _namespace(), since)
 
 
 class WriterLock:
@@ -181,7 +178,7 @@ class WriterLock:
                 say(f"cannot renew the lock on the checkpoints: {error}")
 
     def _own_content(self) -> bytes:
-        return f"{self._beats:019d}\n{json.dumps(asdict(self._owner))}\n".encode()
+        return f"{self._beats:019d}\n{json.dumps(self._owner._asdict())}\n".encode()
 
     def _newest(self) -> int:
         try:
@@ -231,6 +228,10 @@ def _start_of(pid: int) -> str:
         return ""
     fields = text.rpartition(")")[2].split()
     return "" if fields[0] in ("Z", "X") else fields[19]
+
+
+def _host() -> str:
+    return os.uname().nodename
 
 
 def _namespace() -> str:

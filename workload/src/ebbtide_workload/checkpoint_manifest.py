@@ -12,9 +12,8 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 MANIFEST = "ebbtide-manifest.json"
 PART_PREFIX = ".ebbtide-part-"
@@ -27,8 +26,7 @@ class Incomplete(Exception):
     """A checkpoint that must not be loaded; the message says what is missing, torn or altered."""
 
 
-@dataclass(frozen=True)
-class FileEntry:
+class FileEntry(NamedTuple):
     """One file: path relative to the checkpoint, bytes, and the CRC-32 of each chunk in hex."""
 
     path: str
@@ -36,8 +34,7 @@ class FileEntry:
     crc32: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(NamedTuple):
     """The table of contents that makes a folder a checkpoint. `save_s` is how long the caller's writer took."""
 
     step: int
@@ -52,7 +49,7 @@ class Manifest:
         return sum(entry.bytes for entry in self.files)
 
     def to_json(self) -> bytes:
-        return (json.dumps({"format": 1, **asdict(self)}, indent=1) + "\n").encode()
+        return (json.dumps({"format": 1, **self._asdict(), "files": [f._asdict() for f in self.files]}, indent=1) + "\n").encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> Manifest:

@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -281,7 +281,7 @@ class _ObjectLock:
             self._write(held=False)
 
     def _write(self, *, held: bool) -> None:
-        said = {"held": held, "beats": self._beats, "owner": asdict(self._owner)}
+        said = {"held": held, "beats": self._beats, "owner": self._owner._asdict()}
         self._store.write(self.NAME, json.dumps(said).encode())
 
     def _beat(self) -> None:

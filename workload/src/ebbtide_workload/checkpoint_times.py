@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 KEPT = 50
 SAFETY = 1.1
@@ -16,8 +16,7 @@ UNKNOWN_LIFE_S = 7200.0
 """Mean time between preemptions assumed until one was seen: two hours."""
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """Whether a save that begins at the next step boundary ends before the kill. `known` is False without history."""
 
     known: bool

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from . import clock
 
 
-@dataclass(frozen=True)
-class Heard:
+class Heard(NamedTuple):
     """One message of preemption: who brought it, until when, why, and when it was heard (UTC)."""
 
     source: str

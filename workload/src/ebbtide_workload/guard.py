@@ -16,21 +16,19 @@ import atexit
 import os
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Union
+from typing import TYPE_CHECKING, Union
 
 from . import checkpoint_times, clock, progress, settings
 from .checkpoint import Checkpoint, Checkpoints, told
 from .deadline import Attention, Heard, after
+from .errors import RanksApart
 from .exits import EXIT_PREEMPTED_SAVED, EXIT_PREEMPTED_UNSAVED
 from .notice import Notice
 from .say import Journal, duration, say
-from .ranks import RanksApart
 from .store import Store, open_store
-from .together import Together
 
 DEFAULT_EVERY_S = 900.0
 STUCK_S = 15.0
@@ -41,6 +39,10 @@ _FOREVER_S = float("inf")
 Save = Callable[[Path], object]
 Load = Callable[[Path], object]
 Where = Union[str, "os.PathLike[str]", Checkpoints, Store]
+
+
+if TYPE_CHECKING:
+    from .together import Together
 
 
 class Preempted(SystemExit):
@@ -95,9 +97,7 @@ class Guard:
         self._said_stuck = False
         self._left = False
         self._pid = os.getpid()
-        self._together = Together.of(
-            settings.place(), writes, self.checkpoints, self._attention, lambda: self._boundary, self._tell
-        )
+        self._together = self._meet(writes)
         self.rank = self._together.rank if self._together else 0
         self.world = self._together.world if self._together else 1
         self._journal = Journal.from_environment(self.checkpoints.timeline_path if self.rank == 0 else None)
@@ -174,6 +174,16 @@ class Guard:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def _meet(self, writes: str) -> Together | None:
+        place = settings.place()
+        if place.world == 1 and not settings.running_under_torch():
+            return None
+        from .together import Together  # sockets and selectors, only where there are ranks to meet
+
+        return Together.of(
+            place, writes, self.checkpoints, self._attention, lambda: self._boundary, self._tell
+        )
+
     def _newest_alone(self) -> Checkpoint | None:
         self.checkpoints.acquire(lambda: self.notice.noticed)
         return self.checkpoints.newest()
@@ -215,7 +225,7 @@ class Guard:
         except Exception:
             if not together.leaving and not (together.apart and self.notice.noticed):
                 raise
-            traceback.print_exc()
+            _print_error()
             self._leave(saved=False)
         if together.leaving:
             self._leave(saved=True)
@@ -226,7 +236,7 @@ class Guard:
             try:
                 self._save(step, save)
             except Exception:  # what matters now is to leave, and to say that it failed
-                traceback.print_exc()
+                _print_error()
                 self._leave(saved=False)
         self._leave(saved=True)
 
@@ -332,8 +342,16 @@ class Guard:
             return
         self._said_stuck = True
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        import traceback
+
         stack = "".join(traceback.format_stack(frame)) if frame else ""
         say(
             f"{duration(left)} left and not gone; last step boundary {self._boundary}; the main thread is here:\n{stack}"
         )
         self._journal.write("stuck", step=self._boundary, rank=self.rank)
+
+
+def _print_error() -> None:
+    import traceback
+
+    traceback.print_exc()

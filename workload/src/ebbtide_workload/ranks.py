@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import socket
 import sys
 import threading
@@ -15,16 +14,13 @@ from typing import Any
 
 from . import clock
 from .deadline import Attention, Heard, parse_instant
+from .errors import RanksApart
 from .ranks_hub import ROUND_END, Hub, Word, encode, tune
 from .say import say
-from .settings import Place
+from .settings import Place, running_under_torch
 
 CONNECT_S = 300.0
 DECISION_S = 30.0
-
-
-class RanksApart(Exception):
-    """The ranks could not act together: one is gone, too late, or rank 0 cannot be reached. Nothing was published."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +130,7 @@ class Ranks:
         dist = sys.modules["torch.distributed"]
         told: list[Any] = [None]
         if torch_place.rank == 0:
-            key = secrets.token_hex(16)
+            key = os.urandom(16).hex()
             self._hub = Hub(torch_place.address, 0, torch_place.world, key)
             self._hub.start()
             told = [(self._hub.port, key)]
@@ -235,12 +231,6 @@ class Ranks:
         except OSError as error:
             if not self._closing and not self._broken:
                 say(f"rank 0 cannot be told: {error}")
-
-
-def running_under_torch() -> bool:
-    """Whether torch.distributed is initialised in this process; torch is not imported to find out."""
-    dist = sys.modules.get("torch.distributed")
-    return dist is not None and bool(dist.is_available()) and bool(dist.is_initialized())
 
 
 def _torch_place(place: Place) -> Place | None:

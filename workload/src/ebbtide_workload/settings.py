@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -111,6 +112,12 @@ def place(env: Mapping[str, str] = os.environ) -> Place:
         port=int(_number(*port)),
         key=key,
     )
+
+
+def running_under_torch() -> bool:
+    """Whether torch.distributed is initialised in this process; torch is not imported to find out."""
+    dist = sys.modules.get("torch.distributed")
+    return dist is not None and bool(dist.is_available()) and bool(dist.is_initialized())
 
 
 def _first(env: Mapping[str, str], *names: str, default: str) -> tuple[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
@@ -21,9 +20,10 @@ from .checkpoint_manifest import (
     write_durably,
 )
 from .deadline import Attention, Heard, after
-from .ranks import Ranks, RanksApart, running_under_torch
+from .errors import RanksApart
+from .ranks import Ranks
 from .ranks_hub import ROUND_END
-from .settings import Place
+from .settings import Place, running_under_torch
 from .store import Store
 
 RESUME_S = 1800.0
@@ -156,7 +156,7 @@ class Together:
         """Checksum every world-th file, so that the time does not grow with the number of ranks."""
         paths = list_files(folder)
         entries = seal_files(folder, paths[self.rank :: self.world], checksums=store.checksums)
-        part = {"listed": len(paths), "files": [asdict(entry) for entry in entries]}
+        part = {"listed": len(paths), "files": [entry._asdict() for entry in entries]}
         write_durably(folder / f"{PART_PREFIX}{self.rank:05d}.json", json.dumps(part).encode())
 
     def _merged(self, folder: Path) -> tuple[FileEntry, ...]:

@@ -1,0 +1,102 @@
+"""The app in-process over doubles, and on a real socket in a thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import httpx
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+from ebbtide.api import server
+from ebbtide.api.app import create_app
+from ebbtide.clock import ManualClock
+from ebbtide.ids import SeededIds
+from ebbtide.settings import Settings
+
+from .doubles import NOW, Doubles, World
+
+CREATE = {
+    "billing_type": "ON_DEMAND",
+    "cluster_name": "demo",
+    "gpu_type": "H100_SXM",
+    "num_gpus": 8,
+    "region": "local-1",
+    "nvidia_version_id": "local-1-570-128",
+}
+
+
+@pytest.fixture
+def services() -> Doubles:
+    return Doubles()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def app(services: Doubles, world: World) -> FastAPI:
+    return create_app(services, Settings(), playground=world, clock=ManualClock(NOW), ids=SeededIds(1))
+
+
+def client_of(app: FastAPI, key: str | None = "member-key") -> httpx.AsyncClient:
+    """A client that sees what a socket's client sees: a fault is a 500, not an exception in the test."""
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://ebbtide", headers=headers)
+
+
+@pytest.fixture
+async def member(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(app) as client:
+        yield client
+
+
+@pytest.fixture
+async def operator(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(app, "operator-key") as client:
+        yield client
+
+
+@pytest.fixture
+async def stranger(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(app, None) as client:
+        yield client
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[FastAPI], str]]:
+    """Serve an app on a free port of this machine, in a thread of its own; gives the base URL."""
+    running: list[tuple[uvicorn.Server, threading.Thread]] = []
+
+    def start(app: FastAPI) -> str:
+        listener = server.bind("127.0.0.1", 0)
+        made = uvicorn.Server(server.config(app, "127.0.0.1", listener.getsockname()[1]))
+        thread = threading.Thread(target=made.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        running.append((made, thread))
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    yield start
+    for made, thread in running:
+        made.should_exit = True
+        thread.join(timeout=10)
+        assert not thread.is_alive()
+
+
+def error_of(answer: httpx.Response) -> dict[str, object]:
+    """The error inside an answer, after checking that it has the shape that the official CLI reads."""
+    body = answer.json()
+    assert set(body) == {"error"}, body
+    error = body["error"]
+    assert isinstance(error["message"], str)
+    assert error["message"]
+    assert isinstance(error["type"], str)
+    assert error["param"] is None or isinstance(error["param"], str)
+    assert error["code"] is None or isinstance(error["code"], str)
+    assert "x-request-id" in answer.headers
+    return dict(error)

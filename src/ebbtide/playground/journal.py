@@ -44,23 +44,33 @@ class Journal:
         if not self._path.exists():
             return None, []
         lines = self._path.read_text(encoding="utf-8").split("\n")
-        whole, torn = lines[:-1], lines[-1]
-        records = [self._parse(number, line) for number, line in enumerate(whole, 1)]
-        del torn  # no newline: never acknowledged
+        # What follows the last newline was never acknowledged.
+        records = [self._parse(number, line) for number, line in enumerate(lines[:-1], 1)]
         if not records:
             return None, []
-        state = decode(records[0]["snapshot"])
-        return state, [Act(decode(r["at"]), r["verb"], decode(r["said"])) for r in records[1:]]
+        (first, *acts) = records
+        if not isinstance(first, State) or any(isinstance(act, State) for act in acts):
+            raise self._damaged(1, "a snapshot begins the file and only there")
+        return first, [act for act in acts if isinstance(act, Act)]
 
-    def _parse(self, number: int, line: str) -> dict[str, Any]:
+    def _parse(self, number: int, line: str) -> State | Act:
         try:
-            record: dict[str, Any] = json.loads(line)
-        except ValueError as fault:
-            raise StartupError(
-                f"line {number} of the playground's journal {self._path} is damaged ({fault}); "
-                "move the file away to begin with an empty playground"
-            ) from fault
-        return record
+            record = json.loads(line)
+            if "snapshot" in record:
+                state: State = decode(record["snapshot"])
+                return state
+            at, said = decode(record["at"]), decode(record["said"])
+            if not isinstance(at, datetime) or not isinstance(said, dict):
+                raise TypeError("not an act")
+            return Act(at, record["verb"], said)
+        except (ValueError, TypeError, KeyError) as fault:
+            raise self._damaged(number, repr(fault)) from fault
+
+    def _damaged(self, number: int, why: str) -> StartupError:
+        return StartupError(
+            f"line {number} of the playground's journal {self._path} is damaged ({why}); "
+            "move the file away to begin with an empty playground"
+        )
 
     def begin(self, state: State) -> None:
         """Replace the file by a snapshot of `state`: complete or not at all."""

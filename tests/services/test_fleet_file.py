@@ -45,9 +45,10 @@ class TestWhatItMaySay:
         text = resources.files("ebbtide").joinpath("fleets/demo.yaml").read_text()
         found = parse(text, "demo.yaml")
         assert [(p.name, len(p.hosts)) for p in found.pools] == [
-            ("h100-local-1", 6),
-            ("h200-local-1", 4),
-            ("b200-local-2", 2),
+            ("h100", 6),
+            ("h200", 4),
+            ("b200", 2),
+            ("story", 4),
         ]
         assert found.pools[0].microdollars_per_gpu_hour == 2_500_000
 

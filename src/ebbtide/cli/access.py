@@ -1,0 +1,90 @@
+"""`ebbtide projects` and `ebbtide keys`: who may use the server (operator)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from ebbtide.cli import output
+from ebbtide.cli.exits import UsageError
+from ebbtide.cli.output import Column
+from ebbtide.cli.session import Session, command
+
+projects = typer.Typer(no_args_is_help=True, help="Projects (operator): whose clusters and bills are whose.")
+keys = typer.Typer(no_args_is_help=True, help="Keys (operator): issue, list, revoke.")
+
+_PROJECTS = (Column("slug", "slug"), Column("name", "name"), Column("id", "id"))
+_KEYS = (
+    Column("id", "id"),
+    Column("project", "project_name"),
+    Column("role", "role"),
+    Column("ends in", "hint"),
+    Column("created", lambda key: output.clock(key["created_at"])),
+    Column("expires", lambda key: output.clock(key["expires_at"])),
+    Column("revoked", lambda key: output.clock(key["revoked_at"])),
+)
+_ROLES = ("member", "admin", "operator")
+
+
+@command(projects, "list")
+def list_projects(session: Session) -> None:
+    """List the projects that the key may see."""
+    session.rows(session.client.projects(), _PROJECTS, empty="no projects")
+
+
+@command(projects, "create")
+def create_project(
+    session: Session,
+    slug: Annotated[
+        str, typer.Argument(metavar="SLUG", help="Its short name: lower-case letters, digits and dashes.")
+    ],
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Its name for people; the slug if not given.")
+    ] = None,
+) -> None:
+    """Make a project. `ebbtide keys create` then issues its first key."""
+    session.result(session.client.create_project(slug, name), _show_project)
+
+
+def _show_project(project: dict[str, Any]) -> None:
+    output.print_facts([("slug", project["slug"]), ("name", project["name"]), ("id", project["id"])])
+    output.note(f"next: ebbtide keys create --project {project['slug']}")
+
+
+@command(keys, "list")
+def list_keys(session: Session) -> None:
+    """List keys, without their secret part."""
+    session.rows(session.client.keys(), _KEYS, empty="no keys")
+
+
+@command(keys, "create")
+def create_key(
+    session: Session,
+    project: Annotated[
+        str | None,
+        typer.Option("--project", metavar="PROJECT", help="Its id or slug; the caller's own if not given."),
+    ] = None,
+    role: Annotated[
+        str, typer.Option("--role", metavar="ROLE", help="member, admin or operator.")
+    ] = "member",
+) -> None:
+    """Issue a key. It is shown this once; the server keeps only its hash."""
+    if role not in _ROLES:
+        raise UsageError(f"--role takes {', '.join(_ROLES)}, not {role!r}")
+    target = project or session.client.whoami()["project"]["id"]
+    session.result(session.client.create_key(target, role), _show_key)
+
+
+def _show_key(key: dict[str, Any]) -> None:
+    facts = [("key", key["key"]), ("id", key["id"]), ("project", key["project_name"]), ("role", key["role"])]
+    output.print_facts(facts)
+    output.note("keep the key now: it is not shown again")
+
+
+@command(keys, "revoke")
+def revoke_key(
+    session: Session, key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="The key's id.")]
+) -> None:
+    """Revoke a key; from now on it opens nothing."""
+    session.result(session.client.revoke_key(key_id), lambda _: output.say(f"{key_id} is revoked"))

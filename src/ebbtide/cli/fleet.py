@@ -1,0 +1,191 @@
+"""`ebbtide fleet`: the operator's side. Pools, hosts and nodes; the fleet file; reclaims on demand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ebbtide.cli import output
+from ebbtide.cli.exits import UsageError
+from ebbtide.cli.output import Column
+from ebbtide.cli.session import Session, command
+
+app = typer.Typer(no_args_is_help=True, help="The fleet (operator): pools, hosts, claims, the fleet file.")
+
+PoolFilter = Annotated[str | None, typer.Option("--pool", metavar="POOL", help="Only this pool's.")]
+
+_MOST_FILE_BYTES = 16_000_000
+
+
+def _count(bucket: str) -> Column:
+    return Column(bucket.replace("_", " "), lambda pool: pool["counts"].get(bucket, 0) or "·", right=True)
+
+
+POOLS = (
+    Column("pool", "name"),
+    Column("region", "region"),
+    Column("gpu type", "gpu_type"),
+    Column("hosts", "hosts", right=True),
+    *(_count(bucket) for bucket in ("free", "headroom", "standard", "preemptible", "external", "draining")),
+    *(_count(bucket) for bucket in ("turning_over", "cordoned", "broken")),
+    Column("promised", lambda pool: pool["promised"] or "·", right=True),
+    Column("$/gpu-hour", lambda pool: output.dollars(pool["microdollars_per_gpu_hour"]), right=True),
+)
+HOSTS = (
+    Column("host", "name"),
+    Column("pool", "pool"),
+    Column("block", "fabric_block"),
+    Column("state", "state"),
+    Column("doing", "bucket"),
+    Column("lent to", "lent_to"),
+    Column("node", "node_name"),
+    Column("since", lambda host: output.clock(host["since"])),
+    Column("remark", "state_reason"),
+)
+NODES = (
+    Column("node", "name"),
+    Column("class", "compute_class"),
+    Column("phase", "phase"),
+    Column("host", "host"),
+    Column("deadline", lambda node: output.clock(node["deadline"])),
+    Column("last visit", "outcome"),
+)
+
+
+@command(app, "pools")
+def pools(session: Session) -> None:
+    """List the pools, with their hosts counted by what they are doing."""
+    session.rows(session.client.pools(), POOLS, empty="no pools; `ebbtide fleet apply FILE` adds some")
+
+
+@command(app, "hosts")
+def hosts(session: Session, pool: PoolFilter = None) -> None:
+    """List the hosts, and who has each."""
+    session.rows(session.client.hosts(pool), HOSTS, empty="no hosts; `ebbtide fleet apply FILE` adds some")
+
+
+@command(app, "nodes")
+def nodes(
+    session: Session,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", metavar="CLUSTER", help="Only this one's.")
+    ] = None,
+) -> None:
+    """List nodes with their phase, their deadline and what their last visit found."""
+    from ebbtide.cli.clusters import resolve
+
+    cluster_id = resolve(session.client, cluster)["cluster_id"] if cluster else None
+    session.rows(session.client.nodes(cluster_id), NODES, empty="no nodes")
+
+
+@command(app, "reclaim")
+def reclaim(
+    session: Session,
+    pool: Annotated[str, typer.Option("--pool", metavar="POOL", help="From which pool.")],
+    hosts: Annotated[int, typer.Option("--hosts", metavar="N", min=1, help="How many hosts.")] = 1,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why, as the tenants read it in their events.")
+    ] = "the operator asked for it",
+) -> None:
+    """Take preemptible nodes back now, with the full notice. Standard nodes are never touched."""
+    answer = session.client.reclaim(pool, hosts, reason)
+    session.result(
+        answer, lambda found: output.print_table(found["nodes"], NODES, empty="no node had to be taken back")
+    )
+
+
+@command(app, "ownership")
+def ownership(session: Session) -> None:
+    """Show who owns which field: the fleet file, or the API."""
+    session.result(session.client.ownership(), _print_tree)
+
+
+@command(app, "apply")
+def apply(
+    session: Session,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The fleet file (YAML).")],
+) -> None:
+    """Apply a fleet file to the running server: adds and changes; never forgets a host that is lent."""
+    text = read_fleet_file(file)
+    session.result(session.client.apply_fleet_file(text), _print_tree)
+
+
+@app.command("check")
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The fleet file (YAML).")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Check a fleet file without a server: prints what it holds, or every mistake with its line."""
+    from ebbtide.services import fleet_file
+
+    found = fleet_file.parse(read_fleet_file(file), file.name)
+    rows: list[dict[str, Any]] = [
+        {
+            "pool": pool.name,
+            "region": pool.region,
+            "gpu_type": pool.gpu_type,
+            "hosts": len(pool.hosts),
+            "gpus": len(pool.hosts) * pool.gpus_per_host,
+            "blocks": len({host.fabric_block for host in pool.hosts}),
+            "microdollars_per_gpu_hour": pool.microdollars_per_gpu_hour,
+        }
+        for pool in found.pools
+    ]
+    if as_json:
+        output.print_json({"regions": [region.name for region in found.regions], "pools": rows})
+        return
+    columns = (
+        *(Column(name.replace("_", " "), name) for name in ("pool", "region", "gpu_type")),
+        *(Column(name, name, right=True) for name in ("hosts", "gpus", "blocks")),
+        Column("$/gpu-hour", lambda row: output.dollars(row["microdollars_per_gpu_hour"]), right=True),
+    )
+    output.print_table(rows, columns, empty="")
+
+
+@app.command("example")
+def example() -> None:
+    """Print the fleet file that `ebbtide up` uses when it is given none; a start for your own."""
+    print(packaged_fleet_file(), end="")
+
+
+def packaged_fleet_file() -> str:
+    """The text of the fleet file that comes with Ebbtide."""
+    from importlib import resources
+
+    return resources.files("ebbtide").joinpath("fleets", "demo.yaml").read_text(encoding="utf-8")
+
+
+def read_fleet_file(path: Path) -> str:
+    """A fleet file's text. Raises UsageError for one that cannot be read or is not UTF-8."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    if len(data) > _MOST_FILE_BYTES:
+        raise UsageError(f"{path} is too large for a fleet file; use `count` or `blocks` for many hosts")
+    from ebbtide.services.fleet_yaml import Problems, decode
+
+    return decode(data, Problems(path.name))
+
+
+def _print_tree(answer: dict[str, Any], indent: str = "") -> None:
+    """Nested answers in a readable form: names, and below them what they hold."""
+    for name, value in answer.items():
+        title = name.replace("_", " ")
+        if isinstance(value, dict) and value:
+            output.say(f"{indent}{title}:")
+            _print_tree(value, indent + "  ")
+        elif isinstance(value, list) and value:
+            output.say(f"{indent}{title}:")
+            for item in value:
+                output.say(f"{indent}  {_line(item)}")
+        else:
+            output.say(f"{indent}{title}: {'none' if value in (None, '', [], {}) else value}")
+
+
+def _line(item: object) -> str:
+    return (
+        ", ".join(f"{name} {value}" for name, value in item.items()) if isinstance(item, dict) else str(item)
+    )

@@ -1,0 +1,74 @@
+"""The `ebbtide` command: its tree, and how errors leave it: a sentence, a next step, an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import TracebackType
+from typing import Annotated
+
+import typer
+
+from ebbtide import __version__
+from ebbtide.cli import access, claims, clusters, exits, fleet, output, playground, reference, server, usage
+from ebbtide.errors import EbbtideError
+
+app = typer.Typer(
+    name="ebbtide",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Lend a GPU fleet's unused hosts as preemptible nodes, and take them back within five minutes.",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"ebbtide {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+server.register(app)
+app.add_typer(clusters.app, name="clusters")
+claims.register(fleet.app)
+app.add_typer(fleet.app, name="fleet")
+usage.register(app)
+app.add_typer(access.projects, name="projects")
+app.add_typer(access.keys, name="keys")
+app.add_typer(playground.app, name="playground")
+reference.register(app)
+
+
+def run() -> None:
+    """The console script. Exits with one of the codes in `exits`."""
+    sys.excepthook = _on_fault
+    try:
+        typer.main.get_command(app)()  # Typer's own call would put its excepthook before ours
+    except EbbtideError as error:
+        output.complain(error.message, exits.next_step(error))
+        sys.exit(exits.code_of(error))
+    except KeyboardInterrupt:
+        sys.exit(exits.INTERRUPTED)
+    except BrokenPipeError:
+        # The reader (`| head`) has gone. Standard output goes elsewhere, or Python complains at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(exits.REFUSED)
+
+
+def _on_fault(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """A fault of ours: still one sentence, and the traceback for whoever asks for it."""
+    if os.environ.get("EBBTIDE_DEBUG"):
+        sys.__excepthook__(kind, error, trace)
+        return
+    step = "set EBBTIDE_DEBUG=1 and run it again; then report what it prints"
+    output.complain(f"ebbtide has a fault of its own: {kind.__name__}: {error}", step)

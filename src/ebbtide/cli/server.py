@@ -1,0 +1,5 @@
+from __future__ import annotations
+import typer
+
+
+def register(app: typer.Typer) -> None: ...

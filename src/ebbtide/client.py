@@ -1,0 +1,270 @@
+"""A small client of the HTTP API, for the command line, the demonstration and scripts of one's own.
+
+Answers are the parsed JSON objects, as the API documents them; refusals are `ebbtide.errors`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from ebbtide.errors import BadInput, Conflict, EbbtideError, Forbidden, NotFound, Unauthenticated
+
+Json = dict[str, Any]
+
+
+class Unreachable(EbbtideError):
+    """Nothing answers at the address, or not in time. Whether the request had an effect is unknown."""
+
+
+class ServerFault(EbbtideError):
+    """The server had a fault of its own (5xx), or what answers is not Ebbtide."""
+
+
+_ERRORS: dict[int, type[EbbtideError]] = {
+    400: BadInput,
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    405: BadInput,
+    409: Conflict,
+    413: BadInput,
+    422: BadInput,
+}
+
+
+class Client:
+    """One connection to one server with one key. Use it as a context manager, or call `close`.
+
+    base_url:  scheme, host and port; a trailing `/v1` is fine too
+    timeout_s: for each request
+    transport: an own httpx transport, for tests
+
+    Every method raises BadInput, Unauthenticated, Forbidden, NotFound, Conflict, Unreachable or ServerFault.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        key: str,
+        *,
+        timeout_s: float = 30.0,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.base_url = base_url.strip().rstrip("/").removesuffix("/v1")
+        if urlsplit(self.base_url).scheme not in ("http", "https") or not urlsplit(self.base_url).hostname:
+            raise BadInput(f"{base_url!r} is no address of a server; write for example http://127.0.0.1:8080")
+        if not key.isascii() or not key.isprintable():
+            raise BadInput("the key has characters that no key has; copy it again")
+        self._http = httpx.Client(
+            base_url=self.base_url,
+            headers={"authorization": f"Bearer {key.strip()}", "accept": "application/json"},
+            timeout=timeout_s,
+            transport=transport,
+            trust_env=not _is_loopback(urlsplit(self.base_url).hostname or ""),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    # --- the caller, regions ---
+
+    def whoami(self) -> Json:
+        return self._get("/v3/whoami")
+
+    def regions(self) -> list[Json]:
+        return _items(self._get("/v1/compute/regions"), "regions")
+
+    # --- clusters ---
+
+    def create_cluster(self, order: Mapping[str, object], *, token: str | None = None) -> Json:
+        """Order a cluster. With a `token` repeating it is harmless: the same one finds the same cluster."""
+        headers = {"idempotency-key": token} if token else {}
+        return self._send("POST", "/v1/compute/clusters", body=dict(order), headers=headers)
+
+    def clusters(self, project_id: str | None = None) -> list[Json]:
+        return _items(self._get("/v1/compute/clusters", projectId=project_id), "clusters")
+
+    def cluster(self, cluster_id: str) -> Json:
+        return self._get(f"/v1/compute/clusters/{_part(cluster_id)}")
+
+    def update_cluster(self, cluster_id: str, change: Mapping[str, object]) -> Json:
+        return self._send("PUT", f"/v1/compute/clusters/{_part(cluster_id)}", body=dict(change))
+
+    def delete_cluster(self, cluster_id: str) -> Json:
+        return self._send("DELETE", f"/v1/compute/clusters/{_part(cluster_id)}")
+
+    def events(self, cluster_id: str, *, after: int = 0, limit: int = 500) -> Json:
+        """Events with a number above `after`, oldest first: `{events: [...], next_after}`."""
+        return self._get(f"/v1/clusters/{_part(cluster_id)}/events", after=after, limit=limit)
+
+    # --- the fleet ---
+
+    def pools(self) -> list[Json]:
+        return _items(self._get("/v1/fleet/pools"), "pools")
+
+    def hosts(self, pool: str | None = None) -> list[Json]:
+        return _items(self._get("/v1/fleet/hosts", pool=pool), "hosts")
+
+    def nodes(self, cluster_id: str | None = None) -> list[Json]:
+        return _items(self._get("/v1/fleet/nodes", cluster_id=cluster_id), "nodes")
+
+    def reclaim(self, pool: str, hosts: int, reason: str) -> Json:
+        """Take preemptible nodes back now; answers the nodes that got notice."""
+        return self._send("POST", "/v1/fleet/reclaims", body={"pool": pool, "hosts": hosts, "reason": reason})
+
+    def apply_fleet_file(self, text: str) -> Json:
+        return self._send(
+            "POST", "/v1/fleet/file", content=text.encode(), headers={"content-type": "application/yaml"}
+        )
+
+    def ownership(self) -> Json:
+        return self._get("/v1/fleet/ownership")
+
+    # --- demand from other systems ---
+
+    def claim(self, pool: str, hosts: int, ref: str, for_whom: str) -> Json:
+        """Claim hosts. Repeating it with the same `ref` finds the same claim."""
+        return self._send(
+            "POST", "/v1/fleet/claims", body={"pool": pool, "hosts": hosts, "ref": ref, "for": for_whom}
+        )
+
+    def claims(self, pool: str | None = None) -> list[Json]:
+        return _items(self._get("/v1/fleet/claims", pool=pool), "claims")
+
+    def find_claim(self, ref: str) -> Json:
+        return self._get(f"/v1/fleet/claims/{_part(ref)}")
+
+    def give_back(self, ref: str, hosts: Sequence[str] | None = None) -> Json:
+        """Give back some hosts of a claim, or (None) all and the claim with them."""
+        query = {"hosts": ",".join(hosts) if hosts else None}
+        return self._send("DELETE", f"/v1/fleet/claims/{_part(ref)}", query=query)
+
+    # --- usage ---
+
+    def usage(
+        self,
+        *,
+        since: str | None = None,
+        until: str | None = None,
+        cluster_id: str | None = None,
+        by: str | None = None,
+    ) -> Json:
+        """The bill's lines. Instants in RFC 3339; by: `cluster` (the default) or `node`."""
+        query = {"from": since, "to": until, "cluster_id": cluster_id, "by": by}
+        return self._get("/v1/usage", **query)
+
+    # --- projects and keys ---
+
+    def projects(self) -> list[Json]:
+        return _items(self._get("/v1/projects"), "data")
+
+    def create_project(self, slug: str, name: str | None = None) -> Json:
+        """Make a project. slug: lower-case letters, digits and dashes, unique."""
+        return self._send("POST", "/v1/projects", body={"slug": slug, "name": name or slug})
+
+    def keys(self) -> list[Json]:
+        return _items(self._get("/v1/keys"), "keys")
+
+    def create_key(self, project: str, role: str) -> Json:
+        """Issue a key for a project (its id or slug); its `key` is in this answer and never again."""
+        return self._send("POST", "/v1/keys", body={"project": project, "role": role})
+
+    def revoke_key(self, key_id: str) -> Json:
+        return self._send("DELETE", f"/v1/keys/{_part(key_id)}")
+
+    # --- the simulated world ---
+
+    def add_pods(self, cluster_id: str, spec: Mapping[str, object]) -> Json:
+        return self._send("POST", f"/v1/playground/clusters/{_part(cluster_id)}/pods", body=dict(spec))
+
+    def pods(self, cluster_id: str) -> list[Json]:
+        return _items(self._get(f"/v1/playground/clusters/{_part(cluster_id)}/pods"), "pods")
+
+    def vanish(self, host: str) -> Json:
+        return self._send("POST", f"/v1/playground/hosts/{_part(host)}/vanish", body={})
+
+    # --- transport ---
+
+    def _get(self, path: str, **query: object) -> Json:
+        return self._send("GET", path, query=query)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Json | None = None,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, object] | None = None,
+    ) -> Json:
+        params = {name: str(value) for name, value in (query or {}).items() if value is not None}
+        try:
+            answer = self._http.request(
+                method, path, params=params, json=body, content=content, headers=dict(headers or {})
+            )
+        except httpx.TimeoutException as error:
+            raise Unreachable(f"{self.base_url} did not answer in time ({method} {path})") from error
+        except httpx.TransportError as error:
+            raise Unreachable(f"nothing answers at {self.base_url}: {error}") from error
+        return self._read(answer)
+
+    def _read(self, answer: httpx.Response) -> Json:
+        try:
+            body = answer.json()
+        except ValueError:
+            body = None
+        if answer.is_success and isinstance(body, dict):
+            return body
+        message, param, code = _told(body)
+        if answer.is_success or message is None:
+            raise ServerFault(
+                f"{self.base_url} answered {answer.status_code} with something that Ebbtide does not say"
+            )
+        kind = ServerFault if answer.is_server_error else _ERRORS.get(answer.status_code, EbbtideError)
+        raise kind(message, param=param, code=code)
+
+
+def _told(body: object) -> tuple[str | None, str | None, str | None]:
+    error = body.get("error") if isinstance(body, dict) else None
+    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+        return None, None, None
+    return error["message"], error.get("param"), error.get("code")
+
+
+def _items(answer: Json, name: str) -> list[Json]:
+    items = answer.get(name)
+    if not isinstance(items, list):
+        raise ServerFault(
+            f"the server's answer has no list {name!r}; is it a newer version than this client?"
+        )
+    return items
+
+
+def _part(text: str) -> str:
+    """A path parameter. Empty ones and dots would reach another path, so they are refused here."""
+    if text in ("", ".", ".."):
+        raise BadInput(f"{text!r} is no id or name")
+    return quote(text, safe="")
+
+
+def _is_loopback(host: str) -> bool:
+    """Requests to this machine never go through a proxy of the environment."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

@@ -1,4 +1,6 @@
-"""The world outlives its process: killed at any moment and started again, it is the world that it would have been."""
+"""The world outlives its process: killed at any moment and started again, it is the world that it would have
+been.
+"""
 
 from __future__ import annotations
 
@@ -176,7 +178,7 @@ def test_what_was_acknowledged_survives_a_kill_9(tmp_path: Path, repository: Pat
     assert len(there) - len(acknowledged) <= 1
 
 
-# --- any sequence of acts -------------------------------------------------------------------------------------------
+# --- any sequence of acts -------------------------------------------------------------------------
 
 
 def _do(step: Step, scene: Scene) -> None:

@@ -49,7 +49,10 @@ class Manifest(NamedTuple):
         return sum(entry.bytes for entry in self.files)
 
     def to_json(self) -> bytes:
-        return (json.dumps({"format": 1, **self._asdict(), "files": [f._asdict() for f in self.files]}, indent=1) + "\n").encode()
+        return (
+            json.dumps({"format": 1, **self._asdict(), "files": [f._asdict() for f in self.files]}, indent=1)
+            + "\n"
+        ).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> Manifest:

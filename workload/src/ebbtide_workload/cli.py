@@ -34,8 +34,8 @@ COMMANDS = {
     ),
     "lint": Command("lint", "find what will hurt at preemption in Kubernetes manifests"),
     "window": Command("window", "will the checkpoint fit the window, and how often to save"),
-    "checkpoints": Command("checkpoints", "list and verify the checkpoints in a folder"),
-    "notice": Command("notice", "tell a running job that it is being preempted (for preStop hooks)"),
+    "checkpoints": Command("checkpoints_command", "list and verify the checkpoints in a folder"),
+    "notice": Command("notice_command", "tell a running job that it is being preempted (for preStop hooks)"),
 }
 
 

@@ -29,6 +29,9 @@ class Store(Protocol):
     def release(self) -> None:
         """Let another writer in."""
 
+    def all(self) -> list[Checkpoint]:
+        """Complete checkpoints, newest first."""
+
     def newest(self) -> Checkpoint | None:
         """The newest whole checkpoint, at a local path."""
 

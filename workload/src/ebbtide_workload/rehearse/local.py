@@ -48,7 +48,7 @@ class LocalRun:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                env={**os.environ, progress.ENV: path, "PYTHONUNBUFFERED": "1"},
+                env=_environment(path, grace_s),
                 start_new_session=True,
             )
         except OSError as error:
@@ -143,8 +143,9 @@ class LocalRun:
         now = monotonic()
         if self._process.poll() is None:
             self._process.kill()
-        elif self._notified_t is not None and self._process.pid in self._alive:
-            self._gone(self._process.pid, now - self._notified_t)
+        elif self._notified_t is not None:
+            for pid in list(self._alive):  # whatever still lives now ends with the main process
+                self._gone(pid, now - self._notified_t)
         rest = processes.family(self._process.pid, self._marker) if processes.supported() else []
         for seen in rest:
             if seen.pid != self._process.pid and not by_us:
@@ -168,3 +169,10 @@ class LocalRun:
 
     def counted_as_failure(self) -> bool:
         return False
+
+
+def _environment(progress_path: str, grace_s: float) -> dict[str, str]:
+    """Ours, and what a pod would know besides: the grace it has. Output unbuffered, so that steps are seen
+    in time."""
+    known = {"EBBTIDE_GRACE_S": f"{grace_s:g}", **os.environ}
+    return {**known, progress.ENV: progress_path, "PYTHONUNBUFFERED": "1"}

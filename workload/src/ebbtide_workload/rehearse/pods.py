@@ -16,6 +16,7 @@ DEFAULT_GRACE_S = 30
 _KILLED = 137
 _LOOK_EVERY_S = 0.5
 _SILENCE_S = 60.0
+_FOLLOW_AGAIN_S = 2.0
 _AFTER_DEADLINE_S = 60.0
 
 
@@ -103,9 +104,8 @@ class PodRun:
     ) -> None:
         self.started_t = monotonic()
         self._kubectl, self._pod, self._granted_s, self._failures = kubectl, pod, granted_s, failures
-        self._logs = kubectl.follow_logs(pod.name, tail=20 if follow_from_now else None)
-        assert self._logs.stdout is not None
-        self._reader = LineReader(self._logs.stdout, patterns)
+        self._patterns = patterns
+        self._follow(tail=20 if follow_from_now else None)
         self._notified_t: float | None = None
         self._gone_t: float | None = None
         self._exit_code: int | None = None
@@ -113,7 +113,20 @@ class PodRun:
         self._answered_t = monotonic()
         self._failures_before: int | None = None
 
+    def _follow(self, *, tail: int | None) -> None:
+        self._logs = self._kubectl.follow_logs(self._pod.name, tail=tail)
+        assert self._logs.stdout is not None
+        self._reader = LineReader(self._logs.stdout, self._patterns)
+        self._followed_t = monotonic()
+
     def poll(self, timeout_s: float) -> list[Event]:
+        """What the log told; followed anew when the stream was cut, as API servers do after some time."""
+        cut = self._logs.poll() is not None and self._gone_t is None
+        if cut and monotonic() - self._followed_t > _FOLLOW_AGAIN_S:
+            events = self._reader.wait(0)
+            self._reader.join()
+            self._follow(tail=20)
+            return events
         return self._reader.wait(timeout_s)
 
     def running(self) -> bool:

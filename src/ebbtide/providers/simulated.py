@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
 
 from ebbtide.playground import clusters
 from ebbtide.playground.machines import Order
@@ -21,8 +20,6 @@ from ebbtide.providers.base import (
     Permanent,
     Transient,
 )
-
-Ids: TypeAlias = list[str]  # inside the class, `list` is the verb
 
 
 @contextmanager
@@ -73,10 +70,6 @@ class SimulatedProvider:
             progress = self._world.delete_instance(node_uid)
         return Deletion(progress.gone, progress.wiped, progress.why)
 
-    async def list(self, pool: str) -> list[Instance]:
-        with _translated():
-            return [_instance(machine) for machine in self._world.instances(pool)]
-
     async def create_control_plane(self, cluster_id: str, name: str) -> ControlPlane:
         with _translated():
             return self._control_plane(self._world.create_control_plane(cluster_id, name))
@@ -91,9 +84,13 @@ class SimulatedProvider:
             self._world.delete_control_plane(cluster_id)
         return True
 
-    async def list_control_planes(self) -> Ids:
+    async def list_control_planes(self) -> list[str]:
         with _translated():
             return self._world.control_planes()
+
+    async def list(self, pool: str) -> list[Instance]:
+        with _translated():
+            return [_instance(machine) for machine in self._world.instances(pool)]
 
     def _control_plane(self, cluster: Cluster) -> ControlPlane:
         if not self._world.control_plane_ready(cluster):

@@ -83,6 +83,12 @@ def check_end(compute_class: ComputeClass, reason: EndReason) -> None:
         raise IllegalMove(f"a {compute_class} node is never preempted")
 
 
+def first_phase(compute_class: ComputeClass) -> Phase:
+    """The phase of a node that just got its host: a machine to be booted, or a host handed over as it is."""
+    booted = compute_class in (ComputeClass.STANDARD, ComputeClass.PREEMPTIBLE)
+    return Phase.SCHEDULING if booted else Phase.RUNNING
+
+
 def node_name(compute_class: ComputeClass, group: str, part: str) -> str:
     """The Kubernetes node name: the class, five characters of the cluster's group, five of its own."""
     return f"{NAME_PREFIX.get(compute_class, compute_class.value)}-{group}-{part}"

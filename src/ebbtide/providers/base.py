@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
@@ -102,9 +101,6 @@ class Provider(Protocol):
     async def delete(self, node_uid: str) -> Deletion:
         """Give the machine back and wipe it; called again until it says gone. Deleting what is gone is `gone=True`."""
 
-    async def list(self, pool: str) -> list[Instance]:
-        """Every instance that the provider holds for us in the pool, to be compared with the ledger."""
-
     async def create_control_plane(self, cluster_id: str, name: str) -> ControlPlane:
         """Start the cluster's control plane, or find the one started before."""
 
@@ -117,11 +113,6 @@ class Provider(Protocol):
     async def list_control_planes(self) -> list[str]:
         """Cluster ids of every control plane that exists, to be compared with the ledger."""
 
+    async def list(self, pool: str) -> list[Instance]:
+        """Every instance that the provider holds for us in the pool, to be compared with the ledger."""
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """For logs and tests: a provider call and when it was made."""
-
-    verb: str
-    node_uid: str
-    at: datetime

@@ -1,0 +1,36 @@
+"""What a request means: one transaction each. `Services` is the bundle that the API and the console are given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ebbtide.ids import Ids
+from ebbtide.services.access import AccessService
+from ebbtide.services.capacity import Planner
+from ebbtide.services.claims import ClaimService
+from ebbtide.services.clusters import ClusterService
+from ebbtide.services.fleet import FleetService
+from ebbtide.services.usage import UsageService
+from ebbtide.settings import Settings
+from ebbtide.store.db import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    access: AccessService
+    clusters: ClusterService
+    claims: ClaimService
+    fleet: FleetService
+    usage: UsageService
+
+
+def build(db: Database, settings: Settings, ids: Ids) -> Services:
+    """The services over one database."""
+    planner = Planner(settings, ids)
+    return Services(
+        access=AccessService(db, ids),
+        clusters=ClusterService(db, ids, settings, planner),
+        claims=ClaimService(db, planner),
+        fleet=FleetService(db, ids, settings, planner),
+        usage=UsageService(db),
+    )

@@ -28,6 +28,7 @@ class ClusterRow:
     nvidia_version_id: str | None
     echo: Mapping[str, object]
     node_group: str
+    gpus_per_host: int
     standard_hosts: int
     target_hosts: int
     weight: int

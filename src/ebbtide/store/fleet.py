@@ -118,6 +118,15 @@ async def host_by_name(tx: Tx, name: str) -> HostRow | None:
     return _host(row) if row else None
 
 
+async def hosts_by_names(tx: Tx, names: Sequence[str]) -> list[HostRow]:
+    """Hosts of those names, retired ones too; of several with one name the one in use, else the latest."""
+    rows = await tx.conn.execute(
+        sa.text(_HOSTS + " WHERE h.name = ANY(:names) ORDER BY h.state <> 'retired', h.created_at"),
+        {"names": list(names)},
+    )
+    return list({row.name: _host(row) for row in rows}.values())
+
+
 async def add_hosts(tx: Tx, rows: Sequence[Mapping[str, object]]) -> None:
     """Add hosts: id, pool, name, fabric_block, source."""
     if rows:
@@ -145,7 +154,10 @@ async def count_boot_failure(tx: Tx, host_id: str) -> int:
 
 
 async def put_rate(tx: Tx, rate: Rate) -> None:
-    """Write a rate that begins now or later. Rates that applied are never changed: a new price is a new row."""
+    """Write a rate that begins now or later. Rates that applied are never changed: a new price is a new row.
+
+    Of two prices written in one second the later one counts; no time was used at the other.
+    """
     await tx.conn.execute(
         upsert(rates)
         .values(
@@ -154,7 +166,10 @@ async def put_rate(tx: Tx, rate: Rate) -> None:
             effective_from_s=rate.effective_from_s,
             microdollars_per_gpu_hour=rate.microdollars_per_gpu_hour,
         )
-        .on_conflict_do_nothing()
+        .on_conflict_do_update(
+            index_elements=["pool", "compute_class", "effective_from_s"],
+            set_={"microdollars_per_gpu_hour": rate.microdollars_per_gpu_hour},
+        )
     )
 
 

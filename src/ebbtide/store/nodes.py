@@ -22,6 +22,7 @@ from ebbtide.core.nodes import (
     Phase,
     check_end,
     check_move,
+    first_phase,
 )
 from ebbtide.store import events, intervals, visits
 from ebbtide.store.db import Tx
@@ -120,16 +121,11 @@ async def place(tx: Tx, new: Sequence[NewNode]) -> None:
     )
 
 
-def first_phase(compute_class: ComputeClass) -> Phase:
-    """The phase of a node that just got its host: a machine to be booted, or a host handed over as it is."""
-    booted = compute_class in (ComputeClass.STANDARD, ComputeClass.PREEMPTIBLE)
-    return Phase.SCHEDULING if booted else Phase.RUNNING
-
-
 _MOVE = sa.text("""
 UPDATE nodes n SET
     phase = m.after, phase_since = :now,
     host_id = COALESCE(m.host_id, n.host_id),
+    placed_at = CASE WHEN m.host_id IS NOT NULL THEN :now ELSE n.placed_at END,
     running_at = CASE WHEN m.after = 'RUNNING' THEN :now ELSE n.running_at END,
     drain_kind = COALESCE(m.drain_kind, n.drain_kind),
     draining_at = CASE WHEN m.after = 'DRAINING' THEN :now ELSE n.draining_at END,
@@ -312,6 +308,7 @@ class NodeRow:
     phase: Phase
     phase_since: datetime
     created_at: datetime
+    placed_at: datetime
     running_at: datetime | None
     drain_kind: DrainKind | None
     draining_at: datetime | None
@@ -321,6 +318,7 @@ class NodeRow:
     notified_at: datetime | None
     first_signal_at: datetime | None
     left_at: datetime | None
+    left_empty: bool
     end_reason: EndReason | None
     why: str | None
     instance_id: str | None
@@ -335,8 +333,9 @@ class NodeRow:
 _LOAD = """
 SELECT n.uid, n.no, n.name, n.cluster_id, c.name AS cluster_name, c.kubeconfig, n.project_id, n.pool, n.host_id,
        h.name AS host_name, h.fabric_block, p.region, p.gpu_type, n.compute_class, n.gpus, n.phase, n.phase_since,
-       n.created_at, n.running_at, n.drain_kind, n.draining_at, n.deadline, n.ends_at, n.drain_attempted_at,
-       n.notified_at, n.first_signal_at, n.left_at, n.end_reason, n.why, n.instance_id, n.stopped_at,
+       n.created_at,
+       COALESCE(n.placed_at, n.created_at) AS placed_at, n.running_at, n.drain_kind, n.draining_at, n.deadline, n.ends_at, n.drain_attempted_at,
+       n.notified_at, n.first_signal_at, n.left_at, n.left_empty, n.end_reason, n.why, n.instance_id, n.stopped_at,
        n.out_of_cluster_at, n.admitted_at, n.workload_pods, n.cordoned, n.healthy_until
 FROM nodes n JOIN pools p ON p.name = n.pool
 LEFT JOIN clusters c ON c.id = n.cluster_id LEFT JOIN hosts h ON h.id = n.host_id
@@ -383,6 +382,22 @@ async def of_clusters(tx: Tx, cluster_ids: Sequence[str], phases: Sequence[Phase
     return [_row(row) for row in rows]
 
 
+async def of_pool(tx: Tx, pool: str) -> list[NodeRow]:
+    """Every node of a pool that is not REMOVED."""
+    rows = await tx.conn.execute(
+        sa.text(_LOAD + " WHERE n.pool = :pool AND n.phase <> 'REMOVED' ORDER BY n.no"), {"pool": pool}
+    )
+    return [_row(row) for row in rows]
+
+
+async def in_phase(tx: Tx, phase: Phase) -> list[NodeRow]:
+    """Every node of the fleet in a phase (not REMOVED: those are too many)."""
+    rows = await tx.conn.execute(
+        sa.text(_LOAD + " WHERE n.phase = :phase AND n.phase <> 'REMOVED' ORDER BY n.no"), {"phase": phase}
+    )
+    return [_row(row) for row in rows]
+
+
 async def of_claim(tx: Tx, claim_id: str) -> list[NodeRow]:
     """Every node that was made for a claim, ended ones too."""
     rows = await tx.conn.execute(sa.text(_LOAD + " WHERE n.claim_id = :id ORDER BY n.no"), {"id": claim_id})
@@ -395,6 +410,15 @@ async def taken_for(tx: Tx, claim_id: str) -> list[NodeRow]:
         sa.text(_LOAD + " WHERE n.taken_for = :id AND n.phase <> 'REMOVED' ORDER BY n.no"), {"id": claim_id}
     )
     return [_row(row) for row in rows]
+
+
+async def removed_among(tx: Tx, uids: Sequence[str]) -> list[str]:
+    """Of these uids, those that the ledger calls removed. Uids that it does not know are not ours."""
+    rows = await tx.conn.execute(
+        sa.text("SELECT uid FROM nodes WHERE uid = ANY(:uids) AND phase = 'REMOVED' ORDER BY no"),
+        {"uids": list(uids)},
+    )
+    return list(rows.scalars())
 
 
 async def set_facts(tx: Tx, uid: str, **facts: object) -> None:

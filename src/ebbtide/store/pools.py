@@ -5,8 +5,7 @@ Everything here is arithmetic over rows; no "free" number is stored. `lock` come
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -317,6 +316,14 @@ async def bucket_counts(tx: Tx, pool: str) -> list[tuple[str, str | None, str | 
     return [(row.state, row.compute_class, row.phase, row.n) for row in rows]
 
 
-def count_blocks(candidates_: Sequence[Candidate]) -> Counter[str]:
-    """Hosts per block among candidates."""
-    return Counter(one.block for one in candidates_)
+async def in_use(tx: Tx, pool: str) -> bool:
+    """Whether a cluster that is not gone, or a claim in force, rests on the pool."""
+    found = await tx.conn.execute(
+        sa.text("""
+        SELECT 1 FROM clusters WHERE pool = :pool AND phase <> 'DELETED'
+        UNION ALL SELECT 1 FROM claims WHERE pool = :pool AND ended_at IS NULL
+        UNION ALL SELECT 1 FROM hosts WHERE pool = :pool AND node_uid IS NOT NULL LIMIT 1
+        """),
+        {"pool": pool},
+    )
+    return found.first() is not None

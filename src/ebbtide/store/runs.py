@@ -71,3 +71,9 @@ async def was_down(tx: Tx, since: datetime) -> bool:
             return True
         covered = max(covered, row.until)
     return covered + doubt < tx.now
+
+
+async def forget_older(tx: Tx, limit: datetime) -> int:
+    """Forget runs that ended before the instant."""
+    result = await tx.conn.execute(sa.delete(worker_runs).where(worker_runs.c.stopped_at < limit))
+    return result.rowcount

@@ -136,6 +136,7 @@ clusters = sa.Table(
     sa.Column("nvidia_version_id", sa.Text),
     sa.Column("echo", JSONB, nullable=False, server_default="{}"),
     sa.Column("node_group", sa.Text, nullable=False),  # the first five characters of its nodes' names
+    sa.Column("gpus_per_host", sa.Integer, nullable=False),  # fixed for its life
     sa.Column("standard_hosts", sa.Integer, nullable=False),  # the wish; facts are nodes
     sa.Column("target_hosts", sa.Integer, nullable=False),  # the preemptible wish
     sa.Column("weight", sa.Integer, nullable=False, server_default="1"),
@@ -203,6 +204,7 @@ nodes = sa.Table(
     sa.Column("phase", sa.Text, nullable=False),
     sa.Column("phase_since", INSTANT, nullable=False),
     sa.Column("created_at", INSTANT, nullable=False),
+    sa.Column("placed_at", INSTANT),  # it got its host
     sa.Column("running_at", INSTANT),
     # The drain. `deadline` is written once with DRAINING; `ends_at` differs from it only after a late notice.
     sa.Column("drain_kind", sa.Text),
@@ -214,6 +216,9 @@ nodes = sa.Table(
     sa.Column("notified_at", INSTANT),  # cordon, annotation and event are out
     sa.Column("first_signal_at", INSTANT),
     sa.Column("left_at", INSTANT),  # its pods were gone, or its time was over
+    sa.Column(
+        "left_empty", sa.Boolean, nullable=False, server_default=sa.false()
+    ),  # a fresh read saw no pods
     sa.Column("end_reason", sa.Text),
     sa.Column("removed_at", INSTANT),
     # What the outside says.

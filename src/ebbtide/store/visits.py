@@ -97,6 +97,19 @@ async def hint(
         tx.wake(loop)
 
 
+async def wake_existing(tx: Tx, loop: Loop, keys: Sequence[str]) -> None:
+    """Make due now those of the visits that there are; unlike a hint it makes none."""
+    result = await tx.conn.execute(
+        sa.text("""
+        UPDATE visits SET due_at = LEAST(COALESCE(due_at, :now), :now), hints = hints + 1
+        WHERE (loop, key) IN (SELECT loop, key FROM visits WHERE loop = :loop AND key = ANY(:keys) ORDER BY key FOR UPDATE)
+        """),
+        {"loop": loop, "keys": list(keys), "now": tx.now},
+    )
+    if result.rowcount:
+        tx.wake(loop)
+
+
 # The cap counts within one batch: one sick cluster with many due nodes leaves room for the others in every claim.
 _CLAIM = sa.text("""
 WITH due AS (
@@ -210,5 +223,17 @@ async def free_leases(tx: Tx, owner: str) -> int:
             "UPDATE visits SET lease_owner = NULL, lease_until = NULL, fence = fence + 1 WHERE lease_owner = :owner"
         ),
         {"owner": owner},
+    )
+    return result.rowcount
+
+
+async def drop_of_removed_nodes(tx: Tx, removed_before: datetime) -> int:
+    """Forget the settled lifecycle visits of nodes that were removed before the instant."""
+    result = await tx.conn.execute(
+        sa.text("""
+        DELETE FROM visits v USING nodes n
+        WHERE v.loop = 'lifecycle' AND v.due_at IS NULL AND n.uid = v.key AND n.removed_at < :limit
+        """),
+        {"limit": removed_before},
     )
     return result.rowcount

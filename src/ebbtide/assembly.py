@@ -1,0 +1,192 @@
+"""The one place that chooses concrete parts and wires them: database, provider, driver, services, loops, app."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import FastAPI
+
+from ebbtide import services as services_room
+from ebbtide.api.app import create_app
+from ebbtide.clock import AnchoredClock, Clock
+from ebbtide.drivers.base import Driver
+from ebbtide.drivers.simulated import SimulatedDriver
+from ebbtide.errors import StartupError
+from ebbtide.ids import Ids, SystemIds
+from ebbtide.playground.behaviours import Boots, Wipes
+from ebbtide.playground.levers import Levers
+from ebbtide.playground.world import World
+from ebbtide.providers.base import Provider
+from ebbtide.providers.simulated import SimulatedProvider
+from ebbtide.services import Services
+from ebbtide.services.access import IssuedKey, bootstrap
+from ebbtide.services.capacity import Planner
+from ebbtide.services.details import Role
+from ebbtide.services.fleet import FleetChanges
+from ebbtide.services.fleet_file import FleetFile
+from ebbtide.settings import Settings
+from ebbtide.store import migrate, visits
+from ebbtide.store.db import Database, Tx
+from ebbtide.store.embedded import EmbeddedPostgres
+from ebbtide.store.visits import Loop
+from ebbtide.workers.clusters import Clusters
+from ebbtide.workers.fulfillment import Fulfillment
+from ebbtide.workers.leaks import Leaks
+from ebbtide.workers.lifecycle import Lifecycle
+from ebbtide.workers.metering import Metering
+from ebbtide.workers.observation import Observation
+from ebbtide.workers.outcome import LoopWorker
+from ebbtide.workers.retention import Retention
+from ebbtide.workers.runner import Findings, Runner
+
+WATCH_S = 0.25  # how soon a change in the simulated world is looked at
+JOURNAL = "playground.jsonl"
+
+
+def embedded_database(data_dir: Path, *, durable: bool = True) -> EmbeddedPostgres:
+    """The private PostgreSQL server of a data folder; `start()` answers its URL."""
+    return EmbeddedPostgres(data_dir, durable=durable)
+
+
+def prepare_database(url: str) -> None:
+    """Bring the schema up to date. Raises StartupError when the database cannot be used."""
+    if not url.startswith("postgresql"):
+        raise StartupError(
+            f"Ebbtide needs PostgreSQL: write postgresql://user@host/name, not {url.split(':')[0]}:..."
+        )
+    migrate.upgrade(driver_url(url))
+
+
+def driver_url(url: str) -> str:
+    """The URL with the driver that we use, whatever form the operator wrote."""
+    scheme, _, rest = url.partition("://")
+    return f"postgresql+psycopg://{rest}" if scheme in ("postgresql", "postgres") else url
+
+
+def loops(db: Database, settings: Settings, ids: Ids, provider: Provider, driver: Driver) -> list[LoopWorker]:
+    """Every loop, over one provider and one driver."""
+    return [
+        Lifecycle(db, settings, provider, driver),
+        Clusters(db, settings, provider),
+        Observation(db, settings, provider, driver),
+        Fulfillment(db, settings, Planner(settings, ids)),
+        Metering(db, settings),
+        Leaks(db, settings, provider),
+        Retention(db, settings),
+    ]
+
+
+@dataclass(slots=True)
+class System:
+    """A wired Ebbtide. Which parts run (API, loops, or both) is up to the caller.
+
+    world: the simulated fleet, where there is one
+    """
+
+    settings: Settings
+    db: Database
+    ids: Ids
+    services: Services
+    runner: Runner
+    world: World | None = None
+
+    def app(self) -> FastAPI:
+        """The HTTP API."""
+        levers = Levers(self.world) if self.world else None
+        return create_app(self.services, self.settings, playground=levers, clock=self.db.clock, ids=self.ids)
+
+    async def apply_fleet(self, file: FleetFile) -> FleetChanges:
+        """Bring the fleet in line with a file, the simulated world's habits too."""
+        changes = await self.services.fleet.apply_file(file)
+        if self.world:
+            set_habits(self.world, file)
+        return changes
+
+    async def first_key(
+        self, role: Role, project_slug: str, project_name: str, organization_name: str = "Local"
+    ) -> IssuedKey:
+        """A new key for a project, which is made if it is not there."""
+        return await bootstrap(
+            self.db,
+            self.ids,
+            project_slug=project_slug,
+            project_name=project_name,
+            organization_name=organization_name,
+            role=role,
+        )
+
+    async def begin(self) -> Findings:
+        """Take the database's time, and say that this process lives. Answers what was found of killed ones."""
+        if isinstance(self.db.clock, AnchoredClock):
+            self.db.clock.anchor(await self.db.database_now())
+        return await self.runner.begin()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run the loops until `stop`, then say goodbye. `begin` comes first."""
+        watch = asyncio.create_task(self._watch()) if self.world else None
+        try:
+            await self.runner.run(stop)
+        finally:
+            if watch:
+                watch.cancel()
+            await self.runner.end()
+
+    async def _watch(self) -> None:
+        """Turn changes in the simulated world into hints, as a watch on a real cluster would."""
+        assert self.world is not None
+        last = 0
+        while True:
+            changes = self.world.changes_after(last)
+            if changes:
+                last = changes[-1].number
+                async with self.db.transaction() as tx:
+                    await hint_changes(tx, sorted({change.cluster_id for change in changes}))
+            await asyncio.sleep(WATCH_S)
+
+    async def close(self) -> None:
+        """Let go of the database and the journal."""
+        if self.world:
+            self.world.close()
+        await self.db.close()
+
+
+async def hint_changes(tx: Tx, cluster_ids: list[str]) -> None:
+    """Make due an observation of clusters in which something changed, if they are observed at all."""
+    await visits.wake_existing(tx, Loop.OBSERVATION, cluster_ids)
+
+
+def set_habits(world: World, file: FleetFile) -> None:
+    """Boot and turn-over times of a file's pools, for the simulated world."""
+    for pool in file.pools:
+        boots = Boots((pool.boot_s, pool.boot_s), join_s=2.0, gpus_s=1.0)
+        world.set_behaviour(boots, Wipes(pool.turn_over_s), pool=pool.name)
+
+
+def build(
+    settings: Settings,
+    database_url: str,
+    *,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    journal: Path | None = None,
+    world: World | None = None,
+    provider: Provider | None = None,
+    driver: Driver | None = None,
+    alone: bool = False,
+) -> System:
+    """Wire a system over a migrated database.
+
+    journal: where the simulated world keeps its acts; None keeps it in memory
+    world, provider, driver: given by tests and simulations instead of the ones made here
+    alone: no other worker process can use this database
+    """
+    clock = clock or AnchoredClock()
+    ids = ids or SystemIds()
+    db = Database(driver_url(database_url), clock)
+    world = world or World(clock, journal=journal)
+    provider = provider or SimulatedProvider(world)
+    driver = driver or SimulatedDriver(world)
+    runner = Runner(db, settings, ids, loops(db, settings, ids, provider, driver), alone=alone)
+    return System(settings, db, ids, services_room.build(db, settings, ids), runner, world)

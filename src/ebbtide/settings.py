@@ -1,0 +1,117 @@
+"""Every setting: its name, unit, default and what it is for. Read from the environment as EBBTIDE_<NAME>.
+
+`docs/settings.md` lists the same table; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import TypeVar
+
+from ebbtide.core.drain import DrainPolicy
+from ebbtide.errors import StartupError
+
+T = TypeVar("T", int, bool)
+
+PREFIX = "EBBTIDE_"
+
+
+def _setting(default: T, about: str) -> T:
+    # A dataclass field says that it is a Field; its instances hold the default's type.
+    setting: T = field(default=default, metadata={"about": about})
+    return setting
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How an Ebbtide server behaves. Spans end in `_s` and are whole seconds."""
+
+    drain_window_s: int = _setting(300, "from notice to removal at the latest; the promise to tenants")
+    kill_margin_s: int = _setting(3, "an obedient pod's grace ends this long before the deadline")
+    late_notice_s: int = _setting(
+        60, "grace given once if no SIGTERM could be sent because no worker was alive"
+    )
+    critical_reserve_s: int = _setting(
+        30, "system-node-critical pods wait for the others until this long before the deadline"
+    )
+    release_margin_s: int = _setting(
+        10, "a release stops asking politely this long before a pod's grace must begin"
+    )
+    detach_limit_s: int = _setting(
+        60, "after the deadline, volume attachments are waited for this long, unbilled"
+    )
+    min_life_s: int = _setting(600, "soft minimum life: among equals, nodes older than this are taken first")
+    cooldown_s: int = _setting(
+        120, "a host given back by standard demand is not lent to preemptible nodes for this long"
+    )
+    join_limit_s: int = _setting(900, "a node that has not joined by then is sent back")
+    boot_failures_limit: int = _setting(3, "a host whose boots failed so often in a row is quarantined")
+    fill_backoff_s: int = _setting(
+        60, "after a failed join, filling of that cluster pauses; doubles up to 16 times this"
+    )
+    max_joining: int = _setting(50, "preemptible nodes of one cluster that may be on their way in at once")
+    observe_every_s: int = _setting(20, "every cluster is looked at at least this often")
+    lost_after_s: int = _setting(40, "a running node that was not seen healthy for this long is lost")
+    meter_every_s: int = _setting(60, "how often bills are advanced")
+    leaks_every_s: int = _setting(60, "how often the provider's list is compared with the ledger")
+    retention_every_s: int = _setting(3600, "how often what is no longer needed is cleared away")
+    event_window_s: int = _setting(
+        259_200, "how far back lifecycle events and deleted nodes are shown (72 hours)"
+    )
+    retry_s: int = _setting(2, "first wait after a failed step; doubles up to `retry_limit_s`")
+    retry_limit_s: int = _setting(60, "longest wait between two tries of a step")
+    fill_every_s: int = _setting(20, "a pool with unmet targets is planned again at least this often")
+    lease_s: int = _setting(60, "a worker that does not finish a visit within this loses it")
+    preemptible_discount_percent: int = _setting(50, "what preemptible time costs less than standard time")
+    event_aliases: bool = _setting(True, "show events under the documentation's older names, too")
+    max_body_bytes: int = _setting(1_048_576, "largest request body that is read")
+
+    @property
+    def drain(self) -> DrainPolicy:
+        return DrainPolicy(
+            window_s=self.drain_window_s,
+            kill_margin_s=self.kill_margin_s,
+            late_notice_s=self.late_notice_s,
+            critical_reserve_s=self.critical_reserve_s,
+            release_margin_s=self.release_margin_s,
+            detach_limit_s=self.detach_limit_s,
+        )
+
+    def retry_in_s(self, failures: int) -> int:
+        """How long to wait before the next try, after so many failures in a row."""
+        wait_s: int = self.retry_s * 2 ** min(failures, 16)
+        return min(self.retry_limit_s, wait_s)
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return PREFIX + name.upper()
+
+
+def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
+    """Settings from EBBTIDE_* variables. Raises StartupError naming the variable and what it should hold."""
+    changes: dict[str, object] = {}
+    for one in fields(Settings):
+        assert one.default is not MISSING
+        text = environment.get(variable(one.name))
+        if text is not None:
+            changes[one.name] = _read(variable(one.name), text, one.default)
+    return replace(Settings(), **changes)  # type: ignore[arg-type]  # names and types come from the fields
+
+
+def _read(name: str, text: str, default: object) -> object:
+    if isinstance(default, bool):
+        if text.lower() in ("1", "true", "yes", "on"):
+            return True
+        if text.lower() in ("0", "false", "no", "off"):
+            return False
+        raise StartupError(f"{name}={text!r}: write true or false")
+    try:
+        value = int(text)
+    except ValueError:
+        raise StartupError(f"{name}={text!r}: write a whole number") from None
+    if value < 0:
+        raise StartupError(f"{name}={text!r}: write a number of 0 or more")
+    return value

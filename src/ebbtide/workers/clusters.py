@@ -1,0 +1,107 @@
+"""A cluster's next step: its control plane comes up, its phase follows its standard nodes, it goes away when told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from ebbtide.core.clusters import ClusterPhase, phase_of
+from ebbtide.core.nodes import ALLOCATED, ComputeClass, EndReason, Phase
+from ebbtide.providers.base import Provider
+from ebbtide.settings import Settings
+from ebbtide.store import clusters, nodes, visits
+from ebbtide.store.clusters import ClusterRow
+from ebbtide.store.db import Database, Tx
+from ebbtide.store.visits import Loop, Visit
+from ebbtide.workers.outcome import Outcome, finish
+from ebbtide.workers.single import SingleVisits
+
+
+class Clusters(SingleVisits):
+    loop = Loop.CLUSTER
+
+    def __init__(self, db: Database, settings: Settings, provider: Provider) -> None:
+        super().__init__(db, settings)
+        self._provider = provider
+
+    async def visit(self, visit: Visit) -> Outcome:
+        async with self._db.read() as tx:
+            row = await clusters.load(tx, visit.key)
+        if row is None or row.phase is ClusterPhase.DELETED:
+            async with self._db.transaction() as tx:
+                return await finish(tx, visit, Outcome("nothing to do"))
+        if row.phase is ClusterPhase.DELETING:
+            return await self._delete(visit, row)
+        if not row.control_plane_ready:
+            return await self._start(visit, row)
+        async with self._db.transaction() as tx:
+            phase = await self._follow(tx, row.id)
+            return await finish(tx, visit, Outcome(f"the cluster is {phase}"))
+
+    async def _start(self, visit: Visit, row: ClusterRow) -> Outcome:
+        plane = await self._provider.create_control_plane(row.id, row.name)
+        async with self._db.transaction() as tx:
+            if not plane.ready:
+                again = tx.now + timedelta(seconds=self._settings.retry_s)
+                return await finish(tx, visit, Outcome(plane.why or "the control plane is starting", again))
+            await clusters.set_fields(
+                tx, row.id, control_plane_ready=True, kubeconfig=plane.kubeconfig, observed_until=tx.now
+            )
+            waiting = await nodes.of_clusters(tx, [row.id], [Phase.SCHEDULING])
+            await visits.hint(
+                tx, Loop.LIFECYCLE, [node.uid for node in waiting], clusters=[row.id] * len(waiting)
+            )
+            await visits.hint(tx, Loop.OBSERVATION, [row.id])
+            await visits.hint(tx, Loop.FULFILLMENT, [row.pool])
+            phase = await self._follow(tx, row.id)
+            return await finish(tx, visit, Outcome(f"the control plane is ready; the cluster is {phase}"))
+
+    async def _follow(self, tx: Tx, cluster_id: str) -> ClusterPhase:
+        """Bring the phase in line with the standard nodes."""
+        row = await clusters.load(tx, cluster_id, for_update=True)
+        assert row is not None
+        if row.phase in (ClusterPhase.DELETING, ClusterPhase.DELETED):
+            return row.phase
+        standard = [
+            node for node in await nodes.of_cluster(tx, row.id) if node.compute_class is ComputeClass.STANDARD
+        ]
+        running = sum(node.phase in ALLOCATED and node.end_reason is None for node in standard)
+        after = phase_of(
+            control_plane_ready=row.control_plane_ready,
+            standard_wanted=row.standard_hosts,
+            standard_running=running,
+            lost_standard=row.phase is ClusterPhase.DEGRADED
+            or any(node.end_reason in (EndReason.LOST, EndReason.FAILED) for node in standard),
+        )
+        if after is not row.phase:
+            ready = (
+                {"first_ready_at": tx.now}
+                if after is ClusterPhase.READY and row.first_ready_at is None
+                else {}
+            )
+            await clusters.move_phase(tx, row.id, row.phase, after, **ready)
+        return after
+
+    async def _delete(self, visit: Visit, row: ClusterRow) -> Outcome:
+        async with self._db.read() as tx:
+            empty = await clusters.idle_deleting(tx, row.id)
+        if not empty:
+            async with self._db.transaction() as tx:
+                return await finish(
+                    tx, visit, Outcome("waiting for its nodes to go")
+                )  # each of their ends wakes this
+        gone = await self._provider.delete_control_plane(row.id)
+        async with self._db.transaction() as tx:
+            if not gone:
+                again = tx.now + timedelta(seconds=self._settings.retry_s)
+                return await finish(tx, visit, Outcome("waiting for the control plane to go", again))
+            await clusters.move_phase(
+                tx,
+                row.id,
+                row.phase,
+                ClusterPhase.DELETED,
+                deleted_at=tx.now,
+                kubeconfig=None,
+                control_plane_ready=False,
+            )
+            await visits.drop(tx, Loop.OBSERVATION, [row.id])
+            return await finish(tx, visit, Outcome("deleted"))

@@ -1,0 +1,168 @@
+"""A draining node's visit: notice, SIGTERM, wait, and leave when empty or at the deadline. The timetable is core.drain's."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from ebbtide.core import events
+from ebbtide.core.drain import DrainState, DrainStep, late_end, next_step
+from ebbtide.core.nodes import DrainKind, EndReason, Phase
+from ebbtide.core.pricing import charge_numerator, rate_at, round_line
+from ebbtide.drivers.base import ClusterRef, Driver, DriverError, NodeRef, Notice, PodsSeen
+from ebbtide.errors import LeaseLost
+from ebbtide.settings import Settings
+from ebbtide.store import events as stored_events
+from ebbtide.store import fleet, ledger, nodes, runs
+from ebbtide.store.db import Database, Tx
+from ebbtide.store.events import NewEvent
+from ebbtide.store.nodes import Move, NodeRow
+from ebbtide.store.visits import Visit
+from ebbtide.workers.outcome import Outcome, finish
+
+
+class Drains:
+    """Repeatable at any line: what was done is asked of the cluster, not remembered here."""
+
+    def __init__(self, db: Database, settings: Settings, driver: Driver) -> None:
+        self._db = db
+        self._settings = settings
+        self._driver = driver
+
+    async def visit(self, visit: Visit, node: NodeRow) -> Outcome:
+        node = await self._begin(node)
+        cluster = ClusterRef(node.cluster_id or "", node.cluster_name or "", node.kubeconfig)
+        ref = NodeRef(node.uid, node.name)
+        try:
+            if node.notified_at is None:
+                visit.check(self._db.clock.now())
+                await self._driver.notify(cluster, ref, _notice(node))
+                await self._record(node, notified_at=self._db.clock.now())
+            seen = await self._driver.pods(cluster, ref)
+        except DriverError as error:
+            return await self._unseen(visit, node, error.message)
+        now = self._db.clock.now()
+        step = next_step(_state(node), seen.pods, now, self._settings.drain, seen.attachments)
+        if step.done:
+            return await self._leave(visit, node, step)
+        refused: tuple[str, ...] = ()
+        try:
+            visit.check(now)
+            refused = await self._tell(node, cluster, ref, step)
+        except DriverError as error:
+            return await self._unseen(visit, node, error.message)
+        return await self._wait(visit, node, seen, step, refused)
+
+    async def _begin(self, node: NodeRow) -> NodeRow:
+        """Note that a worker is at it, before any call outside; decide once whether the notice comes late by our fault."""
+        if node.drain_attempted_at is not None:
+            return node
+        async with self._db.transaction() as tx:
+            assert node.deadline is not None and node.draining_at is not None
+            end = late_end(node.deadline, tx.now, self._settings.drain)
+            facts: dict[str, object] = {"drain_attempted_at": tx.now}
+            if end and node.drain_kind is DrainKind.RECLAIM and await runs.was_down(tx, node.draining_at):
+                facts["ends_at"] = end
+                await self._credit_late(tx, node, end)
+            await nodes.set_facts(tx, node.uid, **facts)
+            reloaded = await nodes.load(tx, node.uid)
+        assert reloaded is not None
+        return reloaded
+
+    async def _credit_late(self, tx: Tx, node: NodeRow, end: datetime) -> None:
+        """Say it, and credit what the tenant was billed for between the notice and the SIGTERM that did not come."""
+        assert node.cluster_id and node.project_id and node.deadline and node.draining_at
+        event = events.late_notice(tx.now, end, node.deadline)
+        await stored_events.append(tx, [NewEvent(node.cluster_id, node.uid, node.name, event)])
+        silent_s = int((min(tx.now, node.deadline) - node.draining_at).total_seconds())
+        gpu_seconds = silent_s * node.gpus
+        rate = rate_at(await fleet.all_rates(tx), node.pool, node.compute_class, int(tx.now.timestamp()))
+        credit = -round_line(charge_numerator(gpu_seconds, rate.microdollars_per_gpu_hour)) if rate else None
+        await ledger.add(
+            tx,
+            ledger.LedgerRow(
+                ref=f"late-notice/{node.uid}",
+                kind="credit",
+                project_id=node.project_id,
+                cluster_id=node.cluster_id,
+                node_uid=node.uid,
+                gpu_seconds=gpu_seconds,
+                microdollars=credit,
+                note=f"notice came {silent_s} s late",
+                at=tx.now,
+            ),
+        )
+
+    async def _tell(
+        self, node: NodeRow, cluster: ClusterRef, ref: NodeRef, step: DrainStep
+    ) -> tuple[str, ...]:
+        """Send what is due; answer why budgets refused. The first signal's time is written before anything is waited for."""
+        refused: list[str] = []
+        if step.evict:
+            results = await self._driver.evict(cluster, ref, step.evict)
+            refused = [result.refused for result in results if result.refused]
+        if step.signal:
+            await self._driver.signal(cluster, ref, step.signal)
+        if node.first_signal_at is None and (step.signal or len(refused) < len(step.evict)):
+            await self._record(node, first_signal_at=self._db.clock.now())
+        return tuple(refused)
+
+    async def _record(self, node: NodeRow, **facts: object) -> None:
+        async with self._db.transaction() as tx:
+            await nodes.set_facts(tx, node.uid, **facts)
+
+    async def _wait(
+        self, visit: Visit, node: NodeRow, seen: PodsSeen, step: DrainStep, refused: tuple[str, ...]
+    ) -> Outcome:
+        async with self._db.transaction() as tx:
+            assert node.ends_at is not None
+            left_s = max(0, int((node.ends_at - tx.now).total_seconds()))
+            what = (
+                f"{len(step.waiting_for)} pods"
+                if step.waiting_for
+                else f"{seen.attachments} volume attachments"
+            )
+            why = f"; {refused[0]}" if refused else ""
+            return await finish(
+                tx, visit, Outcome(f"waiting for {what}, {left_s // 60}:{left_s % 60:02} left{why}", step.due)
+            )
+
+    async def _unseen(self, visit: Visit, node: NodeRow, why: str) -> Outcome:
+        """Unsure whether the node is empty means not empty; past the end nothing is waited for."""
+        assert node.ends_at is not None
+        now = self._db.clock.now()
+        if now >= node.ends_at:
+            return await self._leave(visit, node, DrainStep(done=True, overdue=True))
+        async with self._db.transaction() as tx:
+            again = min(tx.now + timedelta(seconds=self._settings.retry_s), node.ends_at)
+            return await finish(tx, visit, Outcome(f"{why}; trying again", again, failed=True))
+
+    async def _leave(self, visit: Visit, node: NodeRow, step: DrainStep) -> Outcome:
+        async with self._db.transaction() as tx:
+            move = Move(
+                node.uid, Phase.DRAINING, Phase.REMOVING
+            )  # its end's reason was written with the notice
+            if not await nodes.move(tx, [move]):
+                raise LeaseLost(f"node {node.name} moved on meanwhile")
+            await nodes.set_facts(tx, node.uid, left_empty=not step.overdue)
+            if step.waiting_for and node.cluster_id:
+                event = events.grace_expired(step.waiting_for, tx.now)
+                await stored_events.append(tx, [NewEvent(node.cluster_id, node.uid, node.name, event)])
+            what = "its time is over" if step.overdue else "its pods are gone"
+            return await finish(tx, visit, Outcome(f"leaving: {what}", tx.now, urgent=False))
+
+
+_REASONS = {
+    EndReason.PREEMPTED: events.Reason.PREEMPTED,
+    EndReason.SCALED_DOWN: events.Reason.SCALED_DOWN,
+}
+
+
+def _notice(node: NodeRow) -> Notice:
+    assert node.deadline is not None
+    reason = _REASONS.get(node.end_reason or EndReason.FAILED, events.Reason.FAILED)
+    return Notice(reason, node.why or "", node.deadline)
+
+
+def _state(node: NodeRow) -> DrainState:
+    assert node.deadline is not None and node.ends_at is not None and node.drain_kind is not None
+    return DrainState(node.drain_kind, node.deadline, node.ends_at)

@@ -1,0 +1,256 @@
+"""A node's next step: one visit, one move. What a phase needs is in one function each; the drain has a file of its own."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from ebbtide.core import events
+from ebbtide.core.hosts import HostState
+from ebbtide.core.nodes import ComputeClass, DrainKind, EndReason, Phase
+from ebbtide.drivers.base import ClusterRef, Driver, NodeRef, NodeSeen
+from ebbtide.providers.base import Instance, InstanceOrder, InstanceState, OutOfCapacity, Permanent, Provider
+from ebbtide.settings import Settings
+from ebbtide.store import clusters, fleet, nodes, visits
+from ebbtide.store.db import Database, Tx
+from ebbtide.store.nodes import Move, NodeRow
+from ebbtide.store.visits import Loop, Visit
+from ebbtide.workers.drain import Drains
+from ebbtide.workers.outcome import Outcome, finish
+from ebbtide.workers.single import SingleVisits
+
+LABEL_CLASS = "together.ai/compute-class"
+BACKOFF_DOUBLINGS = 4
+LONGEST_LOOK_S = 10  # between two looks at a node that is joining
+
+
+def cluster_ref(node: NodeRow) -> ClusterRef:
+    assert node.cluster_id is not None
+    return ClusterRef(node.cluster_id, node.cluster_name or "", node.kubeconfig)
+
+
+class Lifecycle(SingleVisits):
+    loop = Loop.LIFECYCLE
+
+    def __init__(self, db: Database, settings: Settings, provider: Provider, driver: Driver) -> None:
+        super().__init__(db, settings)
+        self._provider = provider
+        self._driver = driver
+        self._drains = Drains(db, settings, driver)
+
+    async def visit(self, visit: Visit) -> Outcome:
+        async with self._db.read() as tx:
+            node = await nodes.load(tx, visit.key)
+        if node is None or node.phase in (Phase.PENDING, Phase.RUNNING, Phase.REMOVED):
+            async with self._db.transaction() as tx:
+                return await finish(tx, visit, Outcome("nothing to do", urgent=False))
+        if node.phase is Phase.SCHEDULING:
+            return await self._schedule(visit, node)
+        if node.phase is Phase.BOOTING:
+            return await self._boot(visit, node)
+        if node.phase is Phase.BOOTSTRAPPING:
+            return await self._join(visit, node)
+        if node.phase is Phase.DRAINING:
+            return await self._drains.visit(visit, node)
+        return await self._remove(visit, node)
+
+    # -- joining --------------------------------------------------------------------------------------------------
+
+    async def _schedule(self, visit: Visit, node: NodeRow) -> Outcome:
+        async with self._db.read() as tx:
+            cluster = await clusters.load(tx, node.cluster_id or "")
+        if cluster is None or not cluster.control_plane_ready:
+            async with self._db.transaction() as tx:
+                return await finish(tx, visit, Outcome("waiting for the cluster's control plane"))
+        try:
+            instance = await self._provider.create(_order(node))
+        except (OutOfCapacity, Permanent) as refusal:
+            return await self._give_up(visit, node, refusal.message)
+        async with self._db.transaction() as tx:
+            move = Move(
+                node.uid,
+                Phase.SCHEDULING,
+                Phase.BOOTING,
+                instance_id=instance.instance_id,
+                address=instance.address or None,
+            )
+            return await self._moved(
+                tx, visit, move, Outcome(f"instance {instance.instance_id} is starting", tx.now)
+            )
+
+    async def _boot(self, visit: Visit, node: NodeRow) -> Outcome:
+        instance = await self._provider.status(node.uid)
+        if instance is None or instance.state in (InstanceState.FAILED, InstanceState.STOPPED):
+            return await self._give_up(visit, node, _failure(instance))
+        if instance.state is InstanceState.UP:
+            async with self._db.transaction() as tx:
+                move = Move(node.uid, Phase.BOOTING, Phase.BOOTSTRAPPING, address=instance.address or None)
+                return await self._moved(
+                    tx, visit, move, Outcome("the machine is up; joining the cluster", tx.now)
+                )
+        return await self._wait_to_join(visit, node, "the machine is booting")
+
+    async def _join(self, visit: Visit, node: NodeRow) -> Outcome:
+        seen = {one.uid: one for one in await self._driver.observe(cluster_ref(node))}.get(node.uid)
+        if seen is None or not seen.ready or seen.gpus < node.gpus:
+            return await self._wait_to_join(visit, node, _missing(seen, node.gpus), seen)
+        visit.check(self._db.clock.now())
+        await self._driver.admit(cluster_ref(node), NodeRef(node.uid, node.name))
+        async with self._db.transaction() as tx:
+            waited_s = round((tx.now - node.created_at).total_seconds())
+            event = events.joined(node.compute_class, tx.now, waited_s)
+            move = Move(node.uid, Phase.BOOTSTRAPPING, Phase.RUNNING, event=event)
+            outcome = await self._moved(tx, visit, move, Outcome(f"running after {waited_s} s"))
+            await nodes.set_facts(tx, node.uid, admitted_at=tx.now)
+            await fleet.set_host(tx, node.host_id or "", boot_failures=0)
+            await clusters.set_fields(tx, node.cluster_id or "", fill_backoff_until=None)
+            return outcome
+
+    async def _wait_to_join(
+        self, visit: Visit, node: NodeRow, what: str, seen: NodeSeen | None = None
+    ) -> Outcome:
+        limit = node.placed_at + timedelta(seconds=self._settings.join_limit_s)
+        if self._db.clock.now() >= limit:
+            why = f"{what} after {self._settings.join_limit_s} s"
+            if seen is not None and seen.workload_pods:
+                return await self._drain_stray(visit, node, seen, why)
+            return await self._give_up(visit, node, why)
+        async with self._db.transaction() as tx:
+            wait_s = min(self._settings.retry_in_s(visit.failures), LONGEST_LOOK_S)
+            again = min(tx.now + timedelta(seconds=wait_s), limit)
+            return await finish(tx, visit, Outcome(what, again, failed=True))
+
+    async def _drain_stray(self, visit: Visit, node: NodeRow, seen: NodeSeen, why: str) -> Outcome:
+        """A workload pod slipped onto a node that never joined: it gets its window, and pays from its start."""
+        async with self._db.transaction() as tx:
+            deadline = tx.now + timedelta(seconds=self._settings.drain_window_s)
+            move = Move(
+                node.uid,
+                node.phase,
+                Phase.DRAINING,
+                event=events.failed(f"{why}; its pods have until {events.rfc3339(deadline)}", tx.now),
+                end_reason=EndReason.FAILED,
+                drain_kind=DrainKind.RECLAIM,
+                deadline=deadline,
+                why=why,
+                bill_from=seen.first_pod_at,
+            )
+            return await self._moved(tx, visit, move, Outcome(f"draining: {why}", tx.now))
+
+    async def _give_up(self, visit: Visit, node: NodeRow, why: str) -> Outcome:
+        """Send a node back that did not come up: the host is tried again, or quarantined; the cluster's filling backs off."""
+        async with self._db.transaction() as tx:
+            move = Move(
+                node.uid,
+                node.phase,
+                Phase.REMOVING,
+                event=events.failed(why, tx.now),
+                end_reason=EndReason.FAILED,
+                why=why,
+            )
+            outcome = await self._moved(tx, visit, move, Outcome(f"given up: {why}", tx.now))
+            failures = await fleet.count_boot_failure(tx, node.host_id or "")
+            if failures >= self._settings.boot_failures_limit:
+                await fleet.set_host(
+                    tx,
+                    node.host_id or "",
+                    state=HostState.QUARANTINED,
+                    state_reason=f"{failures} boots in a row failed, the last: {why}",
+                )
+            if node.compute_class is ComputeClass.PREEMPTIBLE:
+                wait_s = self._settings.fill_backoff_s * 2 ** min(failures - 1, BACKOFF_DOUBLINGS)
+                until = tx.now + timedelta(seconds=wait_s)
+                await clusters.set_fields(tx, node.cluster_id or "", fill_backoff_until=until)
+            return outcome
+
+    # -- leaving --------------------------------------------------------------------------------------------------
+
+    async def _remove(self, visit: Visit, node: NodeRow) -> Outcome:
+        """Stop, take out of the cluster, give back; each confirmed before the next, however often that takes.
+
+        An empty node leaves the cluster first, so that nobody sees it turn NotReady. With pods left, the machine stops
+        first: a Node object that goes while its machine runs lets another pod write to the same volume.
+        """
+        steps = (self._leave_cluster, self._stop) if node.left_empty else (self._stop, self._leave_cluster)
+        for step in steps:
+            visit.check(self._db.clock.now())
+            if waiting := await step(node):
+                return await self._wait(visit, waiting)
+        visit.check(self._db.clock.now())
+        deletion = await self._provider.delete(node.uid)
+        if not deletion.gone or not deletion.wiped:
+            return await self._wait(visit, deletion.why or "waiting for the host to be wiped")
+        async with self._db.transaction() as tx:
+            move = Move(node.uid, Phase.REMOVING, Phase.REMOVED)
+            moved = await nodes.move(tx, [move], cooldown_s=self._settings.cooldown_s)
+            return await finish(
+                tx, visit, Outcome("removed; the host is free" if moved else "somebody was faster")
+            )
+
+    async def _stop(self, node: NodeRow) -> str | None:
+        """Power the machine off; answer what is waited for, or None when its stop is confirmed."""
+        if node.stopped_at is None:
+            if not await self._provider.stop(node.uid):
+                return "waiting for the machine's stop to be confirmed"
+            async with self._db.transaction() as tx:
+                await nodes.set_facts(tx, node.uid, stopped_at=tx.now)
+        return None
+
+    async def _leave_cluster(self, node: NodeRow) -> str | None:
+        """Take the Node object out; answer what is waited for. A cluster that is deleted takes its objects with it."""
+        if node.cluster_id is not None and node.out_of_cluster_at is None:
+            gone = node.end_reason is EndReason.CLUSTER_DELETED or await self._driver.remove(
+                cluster_ref(node), NodeRef(node.uid, node.name)
+            )
+            if not gone:
+                return "waiting for the node's leftovers to leave the cluster"
+            async with self._db.transaction() as tx:
+                await nodes.set_facts(tx, node.uid, out_of_cluster_at=tx.now)
+        return None
+
+    async def _wait(self, visit: Visit, why: str) -> Outcome:
+        async with self._db.transaction() as tx:
+            again = tx.now + timedelta(seconds=self._settings.retry_in_s(visit.failures))
+            return await finish(tx, visit, Outcome(why, again, failed=True))
+
+    async def _moved(self, tx: Tx, visit: Visit, move: Move, outcome: Outcome) -> Outcome:
+        """Make the move and finish, or say that somebody else moved the node meanwhile and look again."""
+        if not await nodes.move(tx, [move]):
+            outcome = Outcome("the node moved on meanwhile; looking again", tx.now)
+        await visits.finish(tx, [outcome.finish(visit)])
+        return outcome
+
+
+def _order(node: NodeRow) -> InstanceOrder:
+    return InstanceOrder(
+        node_uid=node.uid,
+        node_name=node.name,
+        compute_class=node.compute_class,
+        cluster_id=node.cluster_id or "",
+        project_id=node.project_id or "",
+        pool=node.pool,
+        host_id=node.host_id or "",
+        host_name=node.host_name or "",
+        gpus=node.gpus,
+        labels={
+            LABEL_CLASS: node.compute_class,
+            "topology.kubernetes.io/region": node.region,
+            "topology.kubernetes.io/zone": node.fabric_block or "",
+            "node.kubernetes.io/instance-type": node.gpu_type,
+        },
+    )
+
+
+def _failure(instance: Instance | None) -> str:
+    if instance is None:
+        return "the provider does not know the instance any more"
+    return (
+        f"the instance {instance.state}: {instance.why}" if instance.why else f"the instance {instance.state}"
+    )
+
+
+def _missing(seen: NodeSeen | None, gpus: int) -> str:
+    if seen is None:
+        return "the machine has not registered with the cluster"
+    return (
+        f"only {seen.gpus} of its {gpus} GPUs are allocatable" if seen.ready else "the kubelet is not ready"
+    )

@@ -1,0 +1,180 @@
+"""Looking at clusters: who is there, who is busy, who vanished. One visit per cluster; only what changed is written.
+
+An observation of the whole cluster is also what seals the bill: time is final up to the last look at which all was well. A
+node that is not well keeps the time of the last good look, and is lost when the provider says so or when that lasts too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import structlog
+
+from ebbtide.core import events
+from ebbtide.core.nodes import EndReason, Phase
+from ebbtide.drivers.base import ClusterRef, Driver, DriverError, NodeRef, NodeSeen
+from ebbtide.errors import LeaseLost
+from ebbtide.providers.base import InstanceState, Provider, ProviderError
+from ebbtide.settings import Settings
+from ebbtide.store import clusters, nodes, visits
+from ebbtide.store.clusters import ClusterRow
+from ebbtide.store.db import Database, Tx
+from ebbtide.store.nodes import Move, NodeRow
+from ebbtide.store.visits import Finish, Loop, Visit
+from ebbtide.workers.outcome import Outcome
+
+log = structlog.get_logger()
+
+_WATCHED = (Phase.BOOTING, Phase.BOOTSTRAPPING, Phase.RUNNING, Phase.DRAINING)
+
+
+@dataclass(slots=True)
+class _Look:
+    """What one look at one cluster found and what is to be written of it."""
+
+    visit: Visit
+    outcome: Outcome
+    cluster: ClusterRow | None = None
+    at: datetime | None = None
+    facts: dict[str, dict[str, object]] = field(default_factory=dict)  # node uid: changed facts
+    lost: list[Move] = field(default_factory=list)
+    wake: list[NodeRow] = field(default_factory=list)
+
+    @property
+    def changes(self) -> bool:
+        return bool(self.facts or self.lost or self.wake)
+
+
+class Observation:
+    loop = Loop.OBSERVATION
+    batch = 64
+    chunk = 16  # looked at side by side, quiet ones written in one statement
+
+    def __init__(self, db: Database, settings: Settings, provider: Provider, driver: Driver) -> None:
+        self._db = db
+        self._settings = settings
+        self._provider = provider
+        self._driver = driver
+
+    async def visit_many(self, claimed: Sequence[Visit]) -> list[Outcome]:
+        async with self._db.read() as tx:
+            rows = {row.id: row for row in await clusters.by_ids(tx, [visit.key for visit in claimed])}
+            known: dict[str, list[NodeRow]] = {}
+            for node in await nodes.of_clusters(tx, list(rows), _WATCHED):
+                known.setdefault(node.cluster_id or "", []).append(node)
+        looks = await asyncio.gather(
+            *(self._look(visit, rows.get(visit.key), known.get(visit.key, [])) for visit in claimed)
+        )
+        # Quiet clusters are finished together in one statement; what changed gets a transaction of its own.
+        quiet = [look for look in looks if not look.changes]
+        for group in ([quiet] if quiet else []) + [[look] for look in looks if look.changes]:
+            try:
+                await self._db.run(lambda tx, group=group: self._write(tx, group))  # type: ignore[misc]
+            except LeaseLost as lost:
+                log.info("observation given up", why=lost.message)
+        return [look.outcome for look in looks]
+
+    async def _look(self, visit: Visit, row: ClusterRow | None, known: Sequence[NodeRow]) -> _Look:
+        if row is None or not row.control_plane_ready:
+            return _Look(visit, Outcome("nothing to look at"))
+        at = self._db.clock.now()
+        again = at + timedelta(seconds=self._settings.observe_every_s)
+        ref = ClusterRef(row.id, row.name, row.kubeconfig)
+        try:
+            seen = {one.uid: one for one in await self._driver.observe(ref)}
+        except DriverError as error:
+            # Nothing may be concluded: what is not seen is neither well nor lost, and the bill is not sealed any further.
+            return _Look(visit, Outcome(f"{error.message}; trying again", again, failed=True))
+        look = _Look(visit, Outcome(f"{len(seen)} nodes seen", again), row, at)
+        for node in known:
+            await self._compare(look, row, node, seen.get(node.uid))
+        await self._expel(ref, seen, {node.uid for node in known})
+        return look
+
+    async def _compare(self, look: _Look, row: ClusterRow, node: NodeRow, seen: NodeSeen | None) -> None:
+        if node.phase in (Phase.BOOTING, Phase.BOOTSTRAPPING):
+            if seen and seen.ready:
+                look.wake.append(node)
+            if seen and seen.workload_pods != node.workload_pods:
+                look.facts[node.uid] = {"workload_pods": seen.workload_pods}
+            return
+        assert look.at is not None
+        if seen is None or not seen.ready:
+            await self._unwell(look, row, node)
+            return
+        facts: dict[str, object] = {}
+        if node.healthy_until is not None:
+            facts["healthy_until"] = None
+        if seen.workload_pods != node.workload_pods:
+            facts["workload_pods"] = seen.workload_pods
+            if node.phase is Phase.DRAINING:
+                look.wake.append(node)
+        if seen.cordoned != node.cordoned:
+            facts["cordoned"] = seen.cordoned
+        if facts:
+            look.facts[node.uid] = facts
+
+    async def _unwell(self, look: _Look, row: ClusterRow, node: NodeRow) -> None:
+        assert look.at is not None
+        last_good = node.healthy_until or max(row.observed_until or look.at, node.running_at or look.at)
+        last_good = min(last_good, look.at)
+        gone = await self._is_gone(node)
+        waited_s = (look.at - last_good).total_seconds()
+        if gone or waited_s >= self._settings.lost_after_s:
+            look.lost.append(_lost(node, look.at, last_good))
+        elif node.healthy_until is None:
+            look.facts[node.uid] = {"healthy_until": last_good}
+
+    async def _is_gone(self, node: NodeRow) -> bool:
+        """Whether the provider confirms that the machine is not there or down. A provider that cannot say confirms nothing."""
+        try:
+            instance = await self._provider.status(node.uid)
+        except ProviderError:
+            return False
+        return instance is None or instance.state in (InstanceState.STOPPED, InstanceState.FAILED)
+
+    async def _expel(self, ref: ClusterRef, seen: dict[str, NodeSeen], known: set[str]) -> None:
+        """Remove Node objects whose uid the ledger calls removed: a kubelet that was restarted registers again."""
+        strangers = [uid for uid in seen if uid not in known]
+        if not strangers:
+            return
+        async with self._db.read() as tx:
+            removed = await nodes.removed_among(tx, strangers)
+        for uid in removed:
+            try:
+                await self._driver.remove(ref, NodeRef(uid, seen[uid].name))
+                log.warning("zombie node removed", cluster=ref.cluster_id, node=seen[uid].name)
+            except DriverError as error:
+                log.info("zombie node stays for now", node=seen[uid].name, why=error.message)
+
+    async def _write(self, tx: Tx, looks: Sequence[_Look]) -> None:
+        for look in looks:
+            for uid, facts in look.facts.items():
+                await nodes.set_facts(tx, uid, **facts)
+            for move in look.lost:
+                await nodes.move(tx, [move])
+            await visits.hint(
+                tx,
+                Loop.LIFECYCLE,
+                [node.uid for node in look.wake],
+                clusters=[node.cluster_id for node in look.wake],
+            )
+        await clusters.mark_observed(tx, {look.visit.key: look.at for look in looks if look.at})
+        finishes: list[Finish] = [look.outcome.finish(look.visit) for look in looks]
+        await visits.finish(tx, finishes)
+
+
+def _lost(node: NodeRow, at: datetime, last_good: datetime) -> Move:
+    """Billing ends at the last good look. A node that was noticed before keeps the reason that it was given then."""
+    return Move(
+        node.uid,
+        node.phase,
+        Phase.REMOVING,
+        event=events.lost(at, last_good),
+        end_reason=node.end_reason or EndReason.LOST,
+        why=node.why or "the host vanished",
+        bill_until=last_good,
+    )

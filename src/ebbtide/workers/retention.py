@@ -1,0 +1,27 @@
+"""Clearing away what no one needs any more. What invoices rest on stays."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from ebbtide.store import requests, runs, visits
+from ebbtide.store.visits import Loop, Visit
+from ebbtide.workers.outcome import Outcome, finish
+from ebbtide.workers.single import SingleVisits
+
+REQUESTS_KEPT = timedelta(days=1)
+RUNS_KEPT = timedelta(days=30)
+
+
+class Retention(SingleVisits):
+    loop = Loop.RETENTION
+
+    async def visit(self, visit: Visit) -> Outcome:
+        async with self._db.transaction() as tx:
+            forgotten = await requests.forget_older(tx, tx.now - REQUESTS_KEPT)
+            buried = await runs.forget_older(tx, tx.now - RUNS_KEPT)
+            window = timedelta(seconds=self._settings.event_window_s)
+            settled = await visits.drop_of_removed_nodes(tx, tx.now - window)
+            again = tx.now + timedelta(seconds=self._settings.retention_every_s)
+            sentence = f"{forgotten} create requests, {buried} worker runs, {settled} visits of removed nodes forgotten"
+            return await finish(tx, visit, Outcome(sentence, again))

@@ -1,0 +1,188 @@
+"""Claims due visits and hands them to their loops: step by step on a manual clock, or for ever beside a server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+
+from ebbtide.clock import AnchoredClock
+from ebbtide.core.nodes import Phase
+from ebbtide.errors import LeaseLost
+from ebbtide.ids import Ids
+from ebbtide.settings import Settings
+from ebbtide.store import nodes, pools, runs, visits
+from ebbtide.store.db import Database
+from ebbtide.store.visits import Finish, Loop, Visit
+from ebbtide.workers.leaks import CONTROL_PLANES
+from ebbtide.workers.outcome import LoopWorker, Outcome
+
+log = structlog.get_logger()
+
+POLL_S = 1.0  # a hint from another process may be lost; due rows are found this soon without one
+CAP_PER_CLUSTER = 16  # of one claim, so that one sick cluster leaves room for the others
+SINGLETON = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a start found of earlier lives: one sentence each, for logs and for whoever started the process."""
+
+    sentences: tuple[str, ...] = ()
+
+
+class Runner:
+    """One life of a worker process.
+
+    alone: no other worker can be alive (an embedded database): whoever did not say goodbye was killed, and its leases end.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        settings: Settings,
+        ids: Ids,
+        workers: Sequence[LoopWorker],
+        *,
+        alone: bool = False,
+    ) -> None:
+        self._db = db
+        self._settings = settings
+        self._workers: Mapping[Loop, LoopWorker] = {worker.loop: worker for worker in workers}
+        self._alone = alone
+        self.run_id = ids.uuid4()
+        self._wakes = {loop: asyncio.Event() for loop in self._workers}
+        db.on_wake(self._wake)
+
+    def _wake(self, loop: str) -> None:
+        if (event := self._wakes.get(Loop(loop))) is not None:
+            event.set()
+
+    # -- a life ---------------------------------------------------------------------------------------------------
+
+    async def begin(self) -> Findings:
+        """Say that this run lives, end the leases of dead ones, and make sure that every standing visit exists."""
+        async with self._db.transaction() as tx:
+            await runs.start(tx, self.run_id)
+            killed = await runs.bury_dead(tx, all_others=self._alone, run_id=self.run_id)
+            for run in killed:
+                await visits.free_leases(tx, run.id)
+            draining = await nodes.in_phase(tx, Phase.DRAINING) if killed else []
+            for loop in (Loop.METERING, Loop.RETENTION):
+                await visits.hint(tx, loop, [SINGLETON])
+            names = [pool.name for pool in await pools.all_(tx)]
+            await visits.hint(tx, Loop.FULFILLMENT, names)
+            await visits.hint(tx, Loop.LEAKS, [*names, CONTROL_PLANES])
+        return Findings(tuple(_killed(run, draining) for run in killed))
+
+    async def end(self) -> None:
+        """Say goodbye: no later start takes this run for killed."""
+        async with self._db.transaction() as tx:
+            await visits.free_leases(tx, self.run_id)
+            await runs.stop(tx, self.run_id)
+
+    async def beat(self) -> None:
+        """Say that this run still lives, and take the database's time."""
+        if isinstance(self._db.clock, AnchoredClock):
+            self._db.clock.anchor(await self._db.database_now())
+        async with self._db.transaction() as tx:
+            await runs.beat(tx, self.run_id)
+
+    # -- step by step ---------------------------------------------------------------------------------------------
+
+    async def next_due(self) -> tuple[datetime, Loop] | None:
+        async with self._db.read() as tx:
+            return await visits.next_due(tx, list(self._workers))
+
+    async def step(self, loop: Loop, *, limit: int | None = None) -> list[Outcome]:
+        """Carry out the visits of one loop that are due now, at most one batch (or `limit`); answer their outcomes."""
+        claimed = await self._claim(loop, limit or self._workers[loop].batch, cap=1_000_000)
+        return await self._workers[loop].visit_many(claimed) if claimed else []
+
+    async def _claim(self, loop: Loop, limit: int, *, cap: int = CAP_PER_CLUSTER) -> list[Visit]:
+        async with self._db.transaction() as tx:
+            return await visits.claim(
+                tx, loop, self.run_id, limit=limit, lease_s=self._settings.lease_s, cap_per_cluster=cap
+            )
+
+    # -- for ever -------------------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run every loop until `stop` is set. Visits that are under way then are cancelled; they repeat at the next start."""
+        tasks = [asyncio.create_task(self._beat_forever(), name="heartbeat")]
+        tasks += [asyncio.create_task(self._run_loop(loop), name=loop) for loop in self._workers]
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopped}:
+                task.result()  # a loop ends by itself only with an error; it is ours to show
+        finally:
+            for task in [stopped, *tasks]:
+                task.cancel()
+            await asyncio.gather(stopped, *tasks, return_exceptions=True)
+
+    async def _beat_forever(self) -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                await self.beat()
+            await asyncio.sleep(runs.HEARTBEAT_S)
+
+    async def _run_loop(self, loop: Loop) -> None:
+        worker = self._workers[loop]
+        under_way: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                self._wakes[loop].clear()
+                room = worker.batch - len(under_way)
+                claimed = await self._claim(loop, room) if room > 0 else []
+                for chunk in _chunks(claimed, worker.chunk):
+                    under_way.add(asyncio.create_task(self._carry_out(worker, chunk)))
+                if len(claimed) < room:
+                    await self._rest(loop, under_way)
+                elif under_way:
+                    await asyncio.wait(under_way, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+                under_way = {task for task in under_way if not task.done()}
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+
+    async def _rest(self, loop: Loop, under_way: set[asyncio.Task[None]]) -> None:
+        """Sleep until a hint, the next due visit of this loop, or the poll, whichever is first."""
+        async with self._db.read() as tx:
+            due = await visits.next_due(tx, [loop])
+            wait_s = min(POLL_S, (due[0] - tx.now).total_seconds()) if due else POLL_S
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wakes[loop].wait(), max(0.005, wait_s))
+
+    async def _carry_out(self, worker: LoopWorker, claimed: Sequence[Visit]) -> None:
+        try:
+            for visit, outcome in zip(claimed, await worker.visit_many(claimed), strict=True):
+                log.debug("visited", loop=visit.loop, key=visit.key, outcome=outcome.sentence)
+        except Exception:  # our own fault: one bad row must not stop the loop for all others
+            log.exception("visit failed", loop=worker.loop, keys=[visit.key for visit in claimed])
+            await self._put_off(claimed)
+
+    async def _put_off(self, claimed: Sequence[Visit]) -> None:
+        async with self._db.transaction() as tx:
+            for visit in claimed:
+                again = tx.now + timedelta(seconds=self._settings.retry_in_s(visit.failures))
+                outcome = "this visit failed by a fault of ours, see the log; trying again"
+                with contextlib.suppress(LeaseLost):
+                    await visits.finish(tx, [Finish(visit, outcome, again, failed=True)])
+
+
+def _chunks(claimed: Sequence[Visit], size: int) -> list[Sequence[Visit]]:
+    return [claimed[at : at + size] for at in range(0, len(claimed), size)]
+
+
+def _killed(run: runs.RunRow, draining: Sequence[nodes.NodeRow]) -> str:
+    names = ", ".join(
+        f"{node.name} (deadline {node.deadline:%H:%M:%S})" for node in draining if node.deadline
+    )
+    amid = f"; draining then and now: {names}" if names else ""
+    return f"the worker that started {run.started_at:%Y-%m-%d %H:%M:%S} UTC was killed at about {run.seen_at:%H:%M:%S}{amid}"

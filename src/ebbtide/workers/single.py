@@ -1,0 +1,54 @@
+"""The common frame of loops that visit one row at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import timedelta
+
+import structlog
+
+from ebbtide.drivers.base import DriverError
+from ebbtide.errors import LeaseLost
+from ebbtide.providers.base import ProviderError
+from ebbtide.settings import Settings
+from ebbtide.store.db import Database
+from ebbtide.store.visits import Loop, Visit
+from ebbtide.workers.outcome import Outcome, finish
+
+log = structlog.get_logger()
+
+
+class SingleVisits(ABC):
+    """Runs a batch's visits side by side and turns what the outside refuses into "come back later"."""
+
+    loop: Loop
+    batch = 64
+    chunk = 1  # each on its own: a visit that hangs holds up no other
+
+    def __init__(self, db: Database, settings: Settings) -> None:
+        self._db = db
+        self._settings = settings
+
+    @abstractmethod
+    async def visit(self, visit: Visit) -> Outcome:
+        """One move for one row; finishes the visit itself, in the transaction of its writes."""
+
+    async def visit_many(self, claimed: Sequence[Visit]) -> list[Outcome]:
+        return list(await asyncio.gather(*(self._guarded(visit) for visit in claimed)))
+
+    async def _guarded(self, visit: Visit) -> Outcome:
+        try:
+            return await self.visit(visit)
+        except LeaseLost as lost:
+            log.info("visit given up", loop=visit.loop, key=visit.key, why=lost.message)
+            return Outcome(lost.message)
+        except (ProviderError, DriverError) as refusal:
+            return await self._retry(visit, refusal.message)
+
+    async def _retry(self, visit: Visit, why: str) -> Outcome:
+        """Come back after a failure of the outside, with growing waits."""
+        async with self._db.transaction() as tx:
+            again = tx.now + timedelta(seconds=self._settings.retry_in_s(visit.failures))
+            return await finish(tx, visit, Outcome(f"{why}; trying again", again, failed=True))

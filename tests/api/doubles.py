@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from ebbtide.core.claims import ClaimKind, ClaimState
 from ebbtide.core.clusters import ClusterPhase
@@ -13,6 +13,7 @@ from ebbtide.core.events import Reason
 from ebbtide.core.nodes import ComputeClass, DrainKind, EndReason, Phase
 from ebbtide.errors import BadInput, Conflict, NotFound, Unauthenticated
 from ebbtide.ids import SeededIds
+from ebbtide.services.access import IssuedKey, KeyDetails, ProjectDetails
 from ebbtide.services.details import (
     Caller,
     ClaimDetails,
@@ -121,11 +122,42 @@ def a_cluster(**others: Any) -> ClusterDetails:
     return ClusterDetails(**values)
 
 
+A_PROJECT = ProjectDetails("proj-1", "default", "Default", "org-1", "Local", 1)
+A_KEY = KeyDetails("key-1", Role.MEMBER, "wxyz", "proj-1", "Default", NOW, None, None)
+
+
 class Access:
     async def authenticate(self, bearer: str | None) -> Caller:
         if bearer not in CALLERS:
             raise Unauthenticated("this key is not known", code="invalid_api_key")
         return CALLERS[bearer]
+
+    async def projects(self, caller: Caller) -> tuple[ProjectDetails, ...]:
+        return (A_PROJECT,)
+
+    async def create_project(
+        self, caller: Caller, slug: str, name: str | None = None, weight: int = 1
+    ) -> ProjectDetails:
+        if not slug:
+            raise BadInput("a project needs a slug", param="slug")
+        return ProjectDetails("proj-9", slug, name or slug, "org-1", "Local", weight)
+
+    async def keys(self, caller: Caller) -> tuple[KeyDetails, ...]:
+        return (A_KEY,)
+
+    async def issue_key(self, caller: Caller, project: str, role: Role) -> IssuedKey:
+        return IssuedKey(replace(A_KEY, project_id=project, role=role), "ebb_secret-wxyz")
+
+    async def revoke_key(self, caller: Caller, key_id: str) -> None:
+        if key_id != A_KEY.id:
+            raise NotFound("there is no such key in force", param="key_id")
+
+
+def _check_gpus(num_gpus: int) -> None:
+    if num_gpus < 8:
+        raise BadInput(f"num_gpus must be at least 8, got {num_gpus}", param="num_gpus")
+    if num_gpus % 8:
+        raise BadInput(f"num_gpus must be a multiple of 8, got {num_gpus}", param="num_gpus")
 
 
 @dataclass
@@ -151,8 +183,7 @@ class Clusters:
         self.orders.append((order, replay))
         if order.region != "local-1":
             raise BadInput(f"there is no region {order.region}; there is local-1", param="region")
-        if order.num_gpus % 8:
-            raise BadInput(f"num_gpus must be a multiple of 8, got {order.num_gpus}", param="num_gpus")
+        _check_gpus(order.num_gpus)
         if sum(each.num_gpus for each in self.kept.values()) + order.num_gpus > CAPACITY_GPUS:
             raise Conflict("not enough H100_SXM in local-1: 0 GPUs are free", code="out_of_stock")
         made = a_cluster(
@@ -180,7 +211,8 @@ class Clusters:
         return tuple(
             each
             for each in self.kept.values()
-            if (caller.is_operator or each.project_id == caller.project_id) and project_id in (None, each.project_id)
+            if (caller.is_operator or each.project_id == caller.project_id)
+            and project_id in (None, each.project_id)
         )
 
     async def retrieve(self, caller: Caller, cluster_id: str) -> ClusterDetails:
@@ -193,6 +225,7 @@ class Clusters:
         self.changes.append(change)
         present = await self.retrieve(caller, cluster_id)
         if change.num_gpus is not None:
+            _check_gpus(change.num_gpus)
             present = replace(present, num_gpus=change.num_gpus)
         if change.num_preemptible_gpus is not None:
             present = replace(present, desired_preemptible_gpus=change.num_preemptible_gpus)
@@ -203,7 +236,9 @@ class Clusters:
         await self.retrieve(caller, cluster_id)
         del self.kept[cluster_id]
 
-    async def events(self, caller: Caller, cluster_id: str, after: int, limit: int) -> tuple[EventDetails, ...]:
+    async def events(
+        self, caller: Caller, cluster_id: str, after: int, limit: int
+    ) -> tuple[EventDetails, ...]:
         await self.retrieve(caller, cluster_id)
         return tuple(event for event in self.stream.get(cluster_id, []) if event.number > after)[:limit]
 
@@ -216,7 +251,9 @@ class Claims:
         if pool != "h100":
             raise NotFound(f"there is no pool {pool}", param="pool")
         if ref in self.kept and self.kept[ref].hosts != hosts:
-            raise Conflict("this ref was used with other values (aaaa now bbbb)", param="ref", code="ref_reused")
+            raise Conflict(
+                "this ref was used with other values (aaaa now bbbb)", param="ref", code="ref_reused"
+            )
         if hosts > 4:
             raise Conflict("only 4 hosts can be had", code="out_of_stock")
         draining = (DrainingHost("host-2", NOW + timedelta(seconds=300)),) if hosts > 1 else ()
@@ -266,7 +303,9 @@ class Fleet:
 
     async def pools(self, caller: Caller) -> tuple[PoolDetails, ...]:
         counts = {"free": 3, "standard": 1}
-        return (PoolDetails("h100", "local-1", "H100_SXM", 8, 4, 0, counts, 0, 2_000_000, 1_000_000, "simulated"),)
+        return (
+            PoolDetails("h100", "local-1", "H100_SXM", 8, 4, 0, counts, 0, 2_000_000, 1_000_000, "simulated"),
+        )
 
     async def hosts(self, caller: Caller, pool: str | None = None) -> tuple[HostDetails, ...]:
         host = HostDetails(
@@ -279,6 +318,14 @@ class Fleet:
 
     async def reclaim(self, caller: Caller, pool: str, hosts: int, reason: str) -> tuple[NodeDetails, ...]:
         return (a_node(phase=Phase.DRAINING, why=reason),) * hosts
+
+    async def set_cordon(
+        self, caller: Caller, host: str, *, cordoned: bool, reason: str | None = None
+    ) -> HostDetails:
+        if host != "host-1":
+            raise NotFound("there is no such host", param="host")
+        state = "cordoned" if cordoned else "available"
+        return replace((await self.hosts(caller))[0], state=state, state_reason=reason)
 
     async def apply(self, caller: Caller, text: str) -> Applied:
         if "pools" not in text:
@@ -300,7 +347,7 @@ class UsageBook:
         since: datetime,
         until: datetime,
         cluster_id: str | None = None,
-        by: str = "cluster",
+        by: Literal["cluster", "node"] = "cluster",
     ) -> Usage:
         self.asked.append((since, until, cluster_id, by))
         line = UsageLine(
@@ -339,6 +386,10 @@ class World:
     async def vanish(self, host: str) -> Mapping[str, Any]:
         self.asked.append(("vanish", host))
         return {"host": host, "vanished": True}
+
+    async def restore(self, host: str) -> Mapping[str, Any]:
+        self.asked.append(("restore", host))
+        return {"host": host}
 
 
 A_FILL = FillState("no host is free in pool h100", NOW, NOW, NOW + timedelta(seconds=20))

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from ebbtide.api.app import create_app
+from ebbtide.api.wire_access import IssuedKey, ProjectList
 from ebbtide.api.wire_answers import EventPage, Whoami
 from ebbtide.api.wire_fleet_answers import ClaimList, FleetNodeList, HostList, PoolList, UsageReport
 from ebbtide.settings import Settings
@@ -30,12 +31,16 @@ A_CLAIM = {"pool": "h100", "hosts": 2, "ref": "job/17", "for": "team blue"}
         ("GET", "/v1/fleet/pools"),
         ("GET", "/v1/fleet/hosts"),
         ("GET", "/v1/fleet/nodes"),
+        ("POST", "/v1/fleet/hosts/x/cordon"),
+        ("POST", "/v1/fleet/hosts/x/uncordon"),
+        ("POST", "/v1/projects"),
         ("POST", "/v1/fleet/reclaims"),
         ("POST", "/v1/fleet/file"),
         ("GET", "/v1/fleet/ownership"),
         ("GET", "/v1/playground/clusters/x/pods"),
         ("POST", "/v1/playground/clusters/x/pods"),
         ("POST", "/v1/playground/hosts/x/vanish"),
+        ("POST", "/v1/playground/hosts/x/restore"),
     ],
 )
 async def test_a_tenants_key_is_refused_where_the_operator_works(
@@ -143,7 +148,35 @@ async def test_pools_hosts_nodes_and_a_reclaim_on_demand(operator: httpx.AsyncCl
     assert [(each["phase"], each["why"], each["deadline"]) for each in noticed] == [
         ("DRAINING", "firmware", "2026-01-02T03:15:00Z")
     ] * 2
-    assert error_of(await operator.post("/v1/fleet/reclaims", json={"pool": "h100", "hosts": 1}))["param"] == "reason"
+    assert (
+        error_of(await operator.post("/v1/fleet/reclaims", json={"pool": "h100", "hosts": 1}))["param"]
+        == "reason"
+    )
+
+
+async def test_a_host_is_cordoned_and_back(operator: httpx.AsyncClient) -> None:
+    cordoned = await operator.post("/v1/fleet/hosts/host-1/cordon", json={"reason": "fans"})
+    assert (cordoned.json()["state"], cordoned.json()["state_reason"]) == ("cordoned", "fans")
+    back = await operator.post("/v1/fleet/hosts/host-1/uncordon")
+    assert (back.json()["state"], back.json()["state_reason"]) == ("available", None)
+    assert (await operator.post("/v1/fleet/hosts/none/cordon", json={})).status_code == 404
+    assert (await operator.post("/v1/fleet/hosts/%00/uncordon")).status_code == 400
+
+
+async def test_projects_and_keys(member: httpx.AsyncClient, operator: httpx.AsyncClient) -> None:
+    listed = await member.get("/v1/projects", params={"limit": 10})
+    assert ProjectList.model_validate_json(listed.content).data[0].slug == "default"
+    made = (await operator.post("/v1/projects", json={"name": "Team Blue!"})).json()
+    assert (made["slug"], made["name"], made["weight"]) == ("team-blue", "Team Blue!", 1)
+    assert (await operator.post("/v1/projects", json={"name": "!"})).status_code == 400
+    assert error_of(await operator.post("/v1/projects", json={"slug": "a", "weight": 0}))["param"] == "weight"
+    issued = await member.post("/v1/keys", json={"role": "admin"})
+    assert IssuedKey.model_validate_json(issued.content).key == "ebb_secret-wxyz"
+    assert (issued.json()["project_id"], issued.json()["role"]) == ("proj-1", "admin")
+    assert error_of(await member.post("/v1/keys", json={"role": "root"}))["param"] == "role"
+    assert "ebb_secret" not in (await member.get("/v1/keys")).text
+    assert (await member.delete("/v1/keys/key-1")).json() == {"id": "key-1", "revoked": True}
+    assert (await member.delete("/v1/keys/none")).status_code == 404
 
 
 async def test_a_fleet_file_is_applied_as_text(operator: httpx.AsyncClient, services: Doubles) -> None:
@@ -176,8 +209,10 @@ async def test_usage_defaults_to_this_month_and_counts_what_has_no_price(
     assert (await member.get("/v1/usage", params=query)).status_code == 200
     unescaped = "/v1/usage?from=2026-01-01T01:00:00+01:00&to=2026-01-01T12:00:00Z&by=node"
     assert (await member.get(unescaped)).status_code == 200
+    whole = (await member.get("/v1/usage", params={"to": "2026-01-01T00:00:00Z"})).json()
+    assert (whole["from"], whole["to"]) == ("2025-12-01T00:00:00Z", "2026-01-01T00:00:00Z")
     span = (datetime(2026, 1, 1, 0, tzinfo=UTC), datetime(2026, 1, 1, 12, tzinfo=UTC), None, "node")
-    assert services.usage.asked[1:] == [span, span]
+    assert services.usage.asked[1:3] == [span, span]
 
 
 @pytest.mark.parametrize(
@@ -186,14 +221,18 @@ async def test_usage_defaults_to_this_month_and_counts_what_has_no_price(
         ({"from": "yesterday"}, "from"),
         ({"to": "2026-01-01T00:00:00"}, "to"),
         ({"from": "2026-02-01T00:00:00Z", "to": "2026-01-01T00:00:00Z"}, "from"),
-        ({"from": "1026-02-01T00:00:00Z"}, "from"),
+        ({"from": "2026-02-01T00:00:00Z", "to": "2026-02-01T00:00:00Z"}, "from"),
+        ({"from": "2016-02-01T00:00:00Z"}, "from"),
+        ({"to": "0001-01-01T00:00:00Z"}, "to"),
         ({"from": "0001-01-01T00:00:00+14:00"}, "from"),
         ({"to": "9999-12-31T23:59:59-14:00"}, "to"),
         ({"by": "month"}, "by"),
         ({"from": "9" * 100}, "from"),
     ],
 )
-async def test_bad_usage_queries_are_400(member: httpx.AsyncClient, query: dict[str, str], param: str) -> None:
+async def test_bad_usage_queries_are_400(
+    member: httpx.AsyncClient, query: dict[str, str], param: str
+) -> None:
     answer = await member.get("/v1/usage", params=query)
     assert answer.status_code == 400
     assert error_of(answer)["param"] == param
@@ -213,7 +252,14 @@ async def test_events_are_read_from_a_cursor(member: httpx.AsyncClient, services
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("after", "x"), ("after", "-1"), ("after", str(2**63)), ("after", "9" * 5000), ("limit", "0"), ("limit", "1001")],
+    [
+        ("after", "x"),
+        ("after", "-1"),
+        ("after", str(2**63)),
+        ("after", "9" * 5000),
+        ("limit", "0"),
+        ("limit", "1001"),
+    ],
 )
 async def test_a_bad_cursor_is_400(member: httpx.AsyncClient, name: str, value: str) -> None:
     made = (await member.post("/v1/compute/clusters", json=CREATE)).json()["cluster_id"]
@@ -227,12 +273,15 @@ async def test_the_playground_has_levers_for_the_operator(operator: httpx.AsyncC
     spec = {"count": 2, "behaviour": "deaf"}
     added = await operator.post(f"/v1/playground/clusters/{cluster}/pods", json=spec)
     assert added.json() == {"pods": [{"name": "pod-1"}]}
-    assert (await operator.get(f"/v1/playground/clusters/{cluster}/pods")).json() == {"pods": [{"name": "pod-1"}]}
+    assert (await operator.get(f"/v1/playground/clusters/{cluster}/pods")).json() == {
+        "pods": [{"name": "pod-1"}]
+    }
     assert (await operator.post("/v1/playground/hosts/host-1/vanish")).json() == {
         "host": "host-1",
         "vanished": True,
     }
-    assert world.asked == [(cluster, spec), ("vanish", "host-1")]
+    assert (await operator.post("/v1/playground/hosts/host-1/restore")).json() == {"host": "host-1"}
+    assert world.asked == [(cluster, spec), ("vanish", "host-1"), ("restore", "host-1")]
 
 
 async def test_without_a_simulated_fleet_there_is_no_playground(services: Doubles) -> None:

@@ -53,7 +53,9 @@ def test_a_draining_node_is_live_and_marked_and_the_physical_host_is_not_told() 
 )
 def test_a_node_that_left_ends_succeeded_or_failed_with_the_time_it_left(end: EndReason, phase: str) -> None:
     history = (*BEFORE, ("DRAINING", 600), ("REMOVING", 720), ("REMOVED", 800))
-    gone = a_node(phase=Phase.REMOVED, end_reason=end, history=history, removed_at=NOW + timedelta(seconds=800))
+    gone = a_node(
+        phase=Phase.REMOVED, end_reason=end, history=history, removed_at=NOW + timedelta(seconds=800)
+    )
     rendered = render.deleted_node(gone)
     assert rendered["status"] == "Deleted"
     assert rendered["deleted_at"] == "2026-01-02T03:12:00Z"
@@ -68,7 +70,9 @@ def test_a_promised_node_without_a_host_is_pending() -> None:
     rendered = render.node(pending)
     assert (rendered["status"], rendered["networks"]) == ("Pending", [])
     assert "instance_id" not in rendered
-    assert rendered["phase_transitions"] == [{"phase": "NODE_PHASE_PENDING", "transition_time": "2026-01-02T03:00:00Z"}]
+    assert rendered["phase_transitions"] == [
+        {"phase": "NODE_PHASE_PENDING", "transition_time": "2026-01-02T03:00:00Z"}
+    ]
 
 
 def test_every_phase_of_ours_has_a_word_that_strict_clients_know() -> None:

@@ -6,6 +6,7 @@ import json
 
 import httpx
 import pytest
+import structlog
 
 from ebbtide.api.middleware import normal_path
 
@@ -15,7 +16,9 @@ from .doubles import Doubles
 CLUSTERS = "/v1/compute/clusters"
 
 
-@pytest.mark.parametrize("path", ["/v3/whoami", CLUSTERS, "/v1/compute/regions", "/v1/fleet/pools", "/v1/usage"])
+@pytest.mark.parametrize(
+    "path", ["/v3/whoami", CLUSTERS, "/v1/compute/regions", "/v1/fleet/pools", "/v1/usage"]
+)
 async def test_without_a_key_everything_is_401_in_the_shape_that_the_cli_reads(
     stranger: httpx.AsyncClient, path: str
 ) -> None:
@@ -149,7 +152,10 @@ async def test_a_fault_of_ours_is_500_with_the_request_id_and_without_its_secret
     member: httpx.AsyncClient, services: Doubles
 ) -> None:
     services.clusters.broken = RuntimeError("password=hunter2")
-    answer = await member.post(CLUSTERS, json=CREATE)
+    with structlog.testing.capture_logs() as logged:
+        answer = await member.post(CLUSTERS, json=CREATE)
+    assert logged[0]["request_id"] == answer.headers["x-request-id"]
+    assert logged[0]["exc_info"] is True
     assert answer.status_code == 500
     error = error_of(answer)
     assert error["type"] == "internal_error"
@@ -157,7 +163,9 @@ async def test_a_fault_of_ours_is_500_with_the_request_id_and_without_its_secret
     assert "hunter2" not in answer.text
 
 
-async def test_health_readiness_and_metrics_need_no_key(stranger: httpx.AsyncClient, services: Doubles) -> None:
+async def test_health_readiness_and_metrics_need_no_key(
+    stranger: httpx.AsyncClient, services: Doubles
+) -> None:
     assert (await stranger.get("/healthz")).json() == {"status": "ok"}
     assert (await stranger.get("/readyz")).json() == {"status": "ready"}
     services.clusters.broken = ConnectionError("no server")

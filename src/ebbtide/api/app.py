@@ -6,6 +6,7 @@ from fastapi import FastAPI
 
 from ebbtide import __version__
 from ebbtide.api import (
+    access,
     claims,
     clusters,
     events,
@@ -22,9 +23,10 @@ from ebbtide.api import playground as playground_routes
 from ebbtide.api.context import Context
 from ebbtide.api.middleware import Envelope
 from ebbtide.api.openapi import OpenAPI
-from ebbtide.api.ports import PlaygroundPort, ServicesPort
 from ebbtide.clock import AnchoredClock, Clock
 from ebbtide.ids import Ids, SystemIds
+from ebbtide.playground.levers import Levers
+from ebbtide.services import Services
 from ebbtide.settings import Settings
 
 _DESCRIPTION = """\
@@ -34,10 +36,10 @@ those of Together's GPU Clusters API; the official clients work against them wit
 
 
 def create_app(
-    services: ServicesPort,
+    services: Services,
     settings: Settings,
     *,
-    playground: PlaygroundPort | None = None,
+    playground: Levers | None = None,
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> FastAPI:
@@ -58,7 +60,7 @@ def create_app(
     )
     problems.install(app)
     # `volumes` before `clusters`: the word `storage` stands where a cluster's id would.
-    for room in (whoami, regions, volumes, clusters, events, claims, fleet, usage, health):
+    for room in (whoami, access, regions, volumes, clusters, events, claims, fleet, usage, health):
         app.include_router(room.router)
     if playground is not None:
         app.include_router(playground_routes.router)

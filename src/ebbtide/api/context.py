@@ -8,10 +8,11 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from ebbtide.api.ports import PlaygroundPort, ServicesPort
 from ebbtide.clock import Clock
 from ebbtide.errors import Forbidden, NotFound, Unauthenticated
 from ebbtide.ids import is_uuid4
+from ebbtide.playground.levers import Levers
+from ebbtide.services import Services
 from ebbtide.services.details import Caller
 
 _KEY_LIMIT = 512
@@ -21,13 +22,14 @@ _KEY_LIMIT = 512
 class Context:
     """aliases: whether lifecycle events also appear under the documentation's older reasons.
     max_body_bytes: of a JSON body
+    playground: the simulated fleet's levers, where the fleet is simulated
     """
 
-    services: ServicesPort
+    services: Services
     clock: Clock
     aliases: bool
     max_body_bytes: int
-    playground: PlaygroundPort | None
+    playground: Levers | None
 
 
 def _context(request: Request) -> Context:

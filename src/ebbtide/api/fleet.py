@@ -12,8 +12,8 @@ from ebbtide.api.context import Ctx, Operator, as_cluster_id
 from ebbtide.api.openapi import body_of, text_body
 from ebbtide.api.responses import FastJSON
 from ebbtide.api.wire_answers import CONFLICT, ERRORS
-from ebbtide.api.wire_fleet import CreateReclaim
-from ebbtide.api.wire_fleet_answers import FleetNodeList, HostList, PoolList
+from ebbtide.api.wire_fleet import Cordon, CreateReclaim
+from ebbtide.api.wire_fleet_answers import FleetNodeList, Host, HostList, PoolList
 
 router = APIRouter(prefix="/v1/fleet", tags=["fleet"])
 FILE_LIMIT_BYTES = 16_777_216
@@ -33,6 +33,28 @@ async def list_hosts(
     """Hosts, and who has each."""
     hosts = await context.services.fleet.hosts(caller, check_text(pool, "pool") if pool else None)
     return FastJSON({"hosts": [render_fleet.host(each) for each in hosts]})
+
+
+@router.post(
+    "/hosts/{name}/cordon",
+    response_class=FastJSON,
+    responses={200: {"model": Host}, **ERRORS},
+    openapi_extra=body_of(Cordon),
+)
+async def cordon_host(context: Ctx, caller: Operator, name: str, request: Request) -> FastJSON:
+    """Keep a host from new occupants. The present one stays."""
+    body = Cordon.read((await read_json(request, context.max_body_bytes)).values)
+    host = await context.services.fleet.set_cordon(
+        caller, check_text(name, "name"), cordoned=True, reason=body.reason
+    )
+    return FastJSON(render_fleet.host(host))
+
+
+@router.post("/hosts/{name}/uncordon", response_class=FastJSON, responses={200: {"model": Host}, **ERRORS})
+async def uncordon_host(context: Ctx, caller: Operator, name: str) -> FastJSON:
+    """Let a host have occupants again; this also ends a quarantine. A body is not read."""
+    host = await context.services.fleet.set_cordon(caller, check_text(name, "name"), cordoned=False)
+    return FastJSON(render_fleet.host(host))
 
 
 @router.get("/nodes", response_class=FastJSON, responses={200: {"model": FleetNodeList}, **ERRORS})

@@ -7,10 +7,10 @@ from fastapi import APIRouter, Request
 from ebbtide.api.body import check_text, read_json
 from ebbtide.api.context import Context, Ctx, Operator, as_cluster_id
 from ebbtide.api.openapi import object_body
-from ebbtide.api.ports import PlaygroundPort
 from ebbtide.api.responses import FastJSON
 from ebbtide.api.wire_answers import CONFLICT, ERRORS
 from ebbtide.errors import NotFound
+from ebbtide.playground.levers import Levers
 
 router = APIRouter(prefix="/v1/playground", tags=["playground"])
 
@@ -41,7 +41,13 @@ async def vanish(context: Ctx, caller: Operator, name: str) -> FastJSON:
     return FastJSON(dict(await _world(context).vanish(check_text(name, "name"))))
 
 
-def _world(context: Context) -> PlaygroundPort:
+@router.post("/hosts/{name}/restore", response_class=FastJSON, responses={**ERRORS, **CONFLICT})
+async def restore(context: Ctx, caller: Operator, name: str) -> FastJSON:
+    """Let a vanished host be there again."""
+    return FastJSON(dict(await _world(context).restore(check_text(name, "name"))))
+
+
+def _world(context: Context) -> Levers:
     if context.playground is None:
         raise NotFound("there is no playground here; it comes with the simulated provider only")
     return context.playground

@@ -17,6 +17,7 @@ from ebbtide.errors import BadInput
 
 router = APIRouter(tags=["usage"])
 _LONGEST = timedelta(days=366)
+_FIRST_YEAR = 2000  # nothing was billed before; it keeps arithmetic away from the calendar's edge
 # The `+` of a zone offset arrives as a space when a client does not percent-encode it.
 _LOST_PLUS = re.compile(r"(?<=:\d\d) (?=\d\d:?\d\d$)")
 
@@ -33,13 +34,10 @@ async def read_usage(
     by: Literal["cluster", "node"] = "cluster",
 ) -> FastJSON:
     """Usage from `from` (inclusive) to `to` (exclusive), by cluster or node. Final up to `sealed_until`."""
-    now = context.clock.now()
-    end = _instant(until, "to") if until else now
-    begin = (
-        _instant(since, "from") if since else end.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    )
-    if begin > end:
-        raise BadInput("from must not be after to; swap them", param="from")
+    end = _instant(until, "to") if until else context.clock.now()
+    begin = _instant(since, "from") if since else _month_of(end)
+    if begin >= end:
+        raise BadInput("from must be before to", param="from")
     if end - begin > _LONGEST:
         raise BadInput("at most 366 days can be asked at once; ask for less", param="from")
     wanted = as_cluster_id(cluster) if cluster else None
@@ -47,10 +45,16 @@ async def read_usage(
     return FastJSON(render_fleet.usage(usage))
 
 
+def _month_of(end: datetime) -> datetime:
+    """The start of the month that ends at `end` or goes on there."""
+    last = end - timedelta(microseconds=1)
+    return last.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
 def _instant(text: str, param: str) -> datetime:
     try:
         instant = datetime.fromisoformat(_LOST_PLUS.sub("+", text.strip()))
-        if instant.tzinfo is None:
+        if instant.tzinfo is None or instant.year < _FIRST_YEAR:
             raise ValueError
         return instant.astimezone(UTC)
     except (ValueError, OverflowError):

@@ -23,7 +23,6 @@ def _one_line(text: str) -> str:
 Name = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_one_line)]
 Text = Annotated[str, Field(max_length=_TEXT_LIMIT)]
 GpuCount = Annotated[int, Field(ge=0, le=GPU_LIMIT)]
-PositiveGpuCount = Annotated[int, Field(ge=1, le=GPU_LIMIT)]
 
 
 class Wire(BaseModel):

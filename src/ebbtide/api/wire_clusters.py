@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from ebbtide.api.wire_base import GpuCount, Name, PositiveGpuCount, Text, Wire
+from ebbtide.api.wire_base import GpuCount, Name, Text, Wire
 
 BillingType = Literal["RESERVED", "ON_DEMAND", "SCHEDULED_CAPACITY"]
 ClusterType = Literal["KUBERNETES", "SLURM"]
@@ -108,7 +108,7 @@ class CreateCluster(Wire):
     billing_type: BillingType
     cluster_name: Name
     gpu_type: Name
-    num_gpus: PositiveGpuCount
+    num_gpus: GpuCount
     region: Name
     nvidia_version_id: Name | None = None
     cuda_version: Name | None = None
@@ -138,7 +138,7 @@ class CreateCluster(Wire):
 class UpdateCluster(Wire):
     """A merge: what is absent stays. From `billing_type` on nothing can change; Terraform sends it anyhow."""
 
-    num_gpus: PositiveGpuCount | None = None
+    num_gpus: GpuCount | None = None
     num_preemptible_gpus: GpuCount | None = None
     num_capacity_pool_gpus: GpuCount | None = None
     num_reserved_gpus: GpuCount | None = None

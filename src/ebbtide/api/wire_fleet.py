@@ -26,3 +26,9 @@ class CreateReclaim(Wire):
     pool: Name
     hosts: HostCount
     reason: Name
+
+
+class Cordon(Wire):
+    """reason: why, for other operators."""
+
+    reason: Name | None = None

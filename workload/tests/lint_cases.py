@@ -173,6 +173,14 @@ CASES: dict[str, tuple[list[Manifest], list[Manifest]]] = {
     "grace-missing": ([job(without(spec(), "terminationGracePeriodSeconds"))], [job()]),
     "grace-short": ([job(spec(terminationGracePeriodSeconds=30))], [job()]),
     "grace-over-window": ([job(spec(terminationGracePeriodSeconds=900))], [job()]),
+    "grace-untold": (
+        [command("ebb", "run", "--", "python", "train.py")],
+        [
+            command(
+                "ebb", "run", "--", "python", "train.py", env=[{"name": "EBBTIDE_GRACE_S", "value": "297"}]
+            )
+        ],
+    ),
     "prestop-too-long": (
         [command("python", "train.py", lifecycle=SLEEP_HOOK)],
         [command("python", "train.py", lifecycle={"preStop": {"sleep": {"seconds": 5}}})],

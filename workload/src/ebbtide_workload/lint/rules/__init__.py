@@ -25,6 +25,7 @@ RULES = (
     Rule("grace-missing", "error", "no terminationGracePeriodSeconds: 30 s of the window", grace.missing),
     Rule("grace-short", "warning", "a batch pod asks for little of the window", grace.short),
     Rule("grace-over-window", "warning", "more grace than the window has", grace.over_window),
+    Rule("grace-untold", "warning", "the program does not know its grace", grace.untold),
     Rule("prestop-too-long", "error", "the preStop hook uses up the grace", grace.prestop_too_long),
     Rule("shell-pid1", "error", "a shell as process 1 keeps SIGTERM to itself", signals.shell_pid1),
     Rule("torchrun-limit", "error", "torchrun kills its workers after 30 s", signals.torchrun_limit),

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..model import DEFAULT_GRACE_S, Found, Path, PodUse, dig, mapping, show
+from ...rehearse.launchers import wrapped
+from ..model import DEFAULT_GRACE_S, Found, Path, PodUse, dig, items, mapping, show, words
 from ..world import World
 
 KILL_MARGIN_S = 3
@@ -49,6 +50,24 @@ def over_window(world: World) -> Iterator[Found]:
             message = f"asks for {given} s, will get {granted_s} s: the node is gone after {world.window_s} s"
             fix = f"{_fix(use, world)}, and make the save fit into {granted_s} s"
             yield Found(use.doc, (*use.path, _FIELD), message, fix)
+
+
+def untold(world: World) -> Iterator[Found]:
+    """A container cannot see its pod's grace; `ebb run` and the guard then plan for the default."""
+    granted_s = world.window_s - KILL_MARGIN_S
+    for use in world.reclaimable():
+        for path, container in use.containers():
+            command = words(container)
+            told = any(v.get("name") == "EBBTIDE_GRACE_S" for v in items(container.get("env")))
+            if not wrapped(command) or told or container.get("envFrom") or "--grace" in " ".join(command):
+                continue
+            mine_s = granted_s if use.partial else min(use.grace_s, granted_s)
+            if mine_s <= DEFAULT_GRACE_S:
+                continue
+            message = f"the program is not told that it has {mine_s} s and plans for {DEFAULT_GRACE_S} s"
+            where = (*path, "env")
+            fix = f'add to {show(where)}: {{name: EBBTIDE_GRACE_S, value: "{mine_s}"}}'
+            yield Found(use.doc, where, message, fix)
 
 
 def prestop_too_long(world: World) -> Iterator[Found]:

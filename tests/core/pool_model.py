@@ -72,11 +72,15 @@ class Model:
 
     # what is there
 
-    def of(self, compute_class: ComputeClass, phases: frozenset[Phase], cluster: str | None = None) -> list[NodeFact]:
+    def of(
+        self, compute_class: ComputeClass, phases: frozenset[Phase], cluster: str | None = None
+    ) -> list[NodeFact]:
         return [
             node
             for node in self.nodes.values()
-            if node.compute_class is compute_class and node.phase in phases and cluster in (None, node.cluster_id)
+            if node.compute_class is compute_class
+            and node.phase in phases
+            and cluster in (None, node.cluster_id)
         ]
 
     def occupied(self) -> dict[str, NodeFact]:
@@ -84,7 +88,9 @@ class Model:
 
     def free(self) -> list[Host]:
         held = self.occupied()
-        return [host for host in self.hosts.values() if host.state is HostState.AVAILABLE and host.id not in held]
+        return [
+            host for host in self.hosts.values() if host.state is HostState.AVAILABLE and host.id not in held
+        ]
 
     def view(self) -> PoolView:
         free = self.free()
@@ -158,7 +164,9 @@ class Model:
         """Lend what may be lent; how many hosts that was."""
         order = Counter(fill_order(self.holdings(), self.view().lendable, GPUS, self.max_joining))
         for cluster, count in order.items():
-            held = Counter(self.hosts[str(node.host_id)].block for node in self.of(PREEMPTIBLE, HELD, cluster))
+            held = Counter(
+                self.hosts[str(node.host_id)].block for node in self.of(PREEMPTIBLE, HELD, cluster)
+            )
             cool = [host for host in self.free() if host.cooling_until <= self.now]
             chosen = choose_blocks(Counter(host.block for host in cool), count, held)
             for block, hosts in chosen.items():
@@ -213,18 +221,12 @@ class Model:
                 for host in self.hosts.values()
             ),
             nodes=tuple(self.nodes.values()),
-            clusters=tuple(
-                ClusterFact(name, target, lowered=self._lowered(name)) for name, target in self.targets.items()
-            ),
+            clusters=tuple(ClusterFact(name, target) for name, target in self.targets.items()),
             pools=(PoolFact("h100", view.free_total, view.leaving, view.promised, self.headroom, self.size),),
             intervals=tuple(self.intervals.values()),
         )
 
     # how nodes change
-
-    def _lowered(self, cluster: str) -> bool:
-        draining = self.of(PREEMPTIBLE, frozenset({Phase.DRAINING}), cluster)
-        return any(node.end_reason is EndReason.SCALED_DOWN for node in draining)
 
     def _add(self, compute_class: ComputeClass, cluster: str | None, phase: Phase, **facts: object) -> None:
         no = len(self.nodes) + 1

@@ -8,7 +8,9 @@ from ebbtide.core.capacity import PoolView, Supply, supply
 from ebbtide.core.invariants import smallest_set
 
 
-def a_view(free: int = 0, leaving: int = 0, promised: int = 0, headroom: int = 0, cooling: int = 0) -> PoolView:
+def a_view(
+    free: int = 0, leaving: int = 0, promised: int = 0, headroom: int = 0, cooling: int = 0
+) -> PoolView:
     return PoolView("h100", 8, {"b1": free}, cooling, leaving, promised, headroom)
 
 
@@ -52,11 +54,15 @@ def test_a_claim_is_met_whole_or_refused_whole(
         assert plan.to_take <= reclaimable
         assert list(smallest_set(view, hosts, plan.to_take)) == []
     if plan.to_take:
-        assert plan.from_free + plan.from_leaving == max(0, free + leaving - promised)  # all else was used first
+        assert plan.from_free + plan.from_leaving == max(
+            0, free + leaving - promised
+        )  # all else was used first
 
 
 @given(free=COUNT, leaving=COUNT, promised=COUNT, hosts=st.integers(1, 40), reclaimable=COUNT)
-def test_a_kept_promise_stays_kept(free: int, leaving: int, promised: int, hosts: int, reclaimable: int) -> None:
+def test_a_kept_promise_stays_kept(
+    free: int, leaving: int, promised: int, hosts: int, reclaimable: int
+) -> None:
     """promised <= free + leaving holds after a claim if it held before; a taken node then leaves."""
     view = a_view(free, leaving, min(promised, free + leaving))
     plan = supply(view, hosts, reclaimable)

@@ -23,7 +23,9 @@ LIVE = set(ClusterPhase) - {ClusterPhase.DELETING, ClusterPhase.DELETED}
         (True, 1, 1, True, ClusterPhase.READY),
     ],
 )
-def test_phase_of(control_plane_ready: bool, wanted: int, running: int, lost: bool, expected: ClusterPhase) -> None:
+def test_phase_of(
+    control_plane_ready: bool, wanted: int, running: int, lost: bool, expected: ClusterPhase
+) -> None:
     found = phase_of(
         control_plane_ready=control_plane_ready,
         standard_wanted=wanted,

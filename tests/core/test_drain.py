@@ -53,7 +53,9 @@ def test_grace_is_the_pods_own_cut_to_what_is_left(own_s: int, at_s: float, expe
 
 
 def test_a_reclaim_tells_every_workload_pod_at_once() -> None:
-    found = step(RECLAIM, a_pod("a", grace_s=300), a_pod("b"), a_pod("d", PodKind.DAEMON), a_pod("m", PodKind.MIRROR))
+    found = step(
+        RECLAIM, a_pod("a", grace_s=300), a_pod("b"), a_pod("d", PodKind.DAEMON), a_pod("m", PodKind.MIRROR)
+    )
     assert [(order.name, order.grace_s) for order in found.signal] == [("a", 297), ("b", 30)]
     assert not found.evict
     assert not found.done
@@ -116,7 +118,9 @@ def test_a_release_gives_a_pod_with_a_long_grace_all_of_the_window() -> None:
     assert [order.grace_s for order in step(RELEASE, a_pod(grace_s=300)).signal] == [297]
 
 
-@pytest.mark.parametrize(("at_s", "expected_s"), [(0, None), (240, None), (240.5, 300.5), (300, 360), (10_000, 10_060)])
+@pytest.mark.parametrize(
+    ("at_s", "expected_s"), [(0, None), (240, None), (240.5, 300.5), (300, 360), (10_000, 10_060)]
+)
 def test_a_late_notice_only_when_less_than_its_length_is_left(at_s: float, expected_s: float | None) -> None:
     assert late_end(after(300), after(at_s), POLICY) == (None if expected_s is None else after(expected_s))
 
@@ -173,7 +177,9 @@ def test_any_drain_ends_in_time_and_always_knows_when_to_look_again(
 
 
 @given(grace_s=st.integers(1, 290), at_s=st.integers(0, 299))
-def test_a_release_never_costs_a_pod_of_its_own_grace_when_it_was_there_from_the_start(grace_s: int, at_s: int) -> None:
+def test_a_release_never_costs_a_pod_of_its_own_grace_when_it_was_there_from_the_start(
+    grace_s: int, at_s: int
+) -> None:
     """Looked at whenever due, the polite phase of a pod ends with its whole grace still ahead."""
     found = step(RELEASE, a_pod(grace_s=grace_s), at_s=at_s)
     if found.evict:

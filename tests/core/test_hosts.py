@@ -49,10 +49,14 @@ def test_no_occupied_host_falls_out(compute_class: ComputeClass, phase: Phase) -
 
 
 @given(
-    counts=st.dictionaries(st.sampled_from([b for b in Bucket if b is not Bucket.HEADROOM]), st.integers(0, 50)),
+    counts=st.dictionaries(
+        st.sampled_from([b for b in Bucket if b is not Bucket.HEADROOM]), st.integers(0, 50)
+    ),
     headroom=st.integers(0, 60),
 )
-def test_headroom_comes_out_of_the_free_hosts_and_the_sum_stays(counts: dict[Bucket, int], headroom: int) -> None:
+def test_headroom_comes_out_of_the_free_hosts_and_the_sum_stays(
+    counts: dict[Bucket, int], headroom: int
+) -> None:
     split = split_headroom(counts, headroom)
     assert sum(split.values()) == sum(counts.values())
     assert min(split.values()) >= 0

@@ -73,7 +73,7 @@ SOUND = Snapshot(
         HostFact("h6", "h100", HostState.RETIRED),
     ),
     nodes=(STANDARD, RUNNING, DRAINING, GONE, PROMISED),
-    clusters=(ClusterFact("c", 2),),
+    clusters=(ClusterFact("c", 2, lowered=False),),
     pools=(PoolFact("h100", free=1, leaving=1, promised=1, headroom=1, total=5),),
     intervals=(
         IntervalFact(1, T0 - 900, T0 - 400),
@@ -131,7 +131,7 @@ def test_a_sound_ledger_has_no_violation() -> None:
         (with_node("gone", provider_gone_at=None), "4: host h4 was freed without word"),
         (with_node("gone", provider_gone_at=after(-249)), "4: host h4 was freed before"),
         (with_node("gone", removed_at=None), "4: host h4 was freed before"),
-        (replace(SOUND, clusters=(ClusterFact("c", 1),)), "5: cluster c holds 2 preemptible nodes"),
+        (replace(SOUND, clusters=(ClusterFact("c", 1, False),)), "5: cluster c holds 2 preemptible nodes"),
         (
             replace(SOUND, clusters=(ClusterFact("c", 0, lowered=True),)),
             "5: cluster c holds 1 preemptible nodes",
@@ -170,7 +170,9 @@ def test_a_bill_reaches_the_last_healthy_observation_and_for_a_lost_host_not_pas
     assert billed(-311, EndReason.PREEMPTED, -310) == [
         f"invariant 6: node gone is billed until {T0 - 311} only and was there longer"
     ]
-    assert billed(-309, EndReason.LOST, -310) == [f"invariant 6: node gone is billed until {T0 - 309}, past {T0 - 310}"]
+    assert billed(-309, EndReason.LOST, -310) == [
+        f"invariant 6: node gone is billed until {T0 - 309}, past {T0 - 310}"
+    ]
 
 
 def test_a_host_that_broke_excuses_an_open_promise_only_when_nothing_is_left_to_take() -> None:
@@ -192,8 +194,27 @@ def test_a_late_notice_and_a_down_time_move_the_end_of_a_drain() -> None:
     assert any("should have left" in s for s in check(replace(down, down=((after(-40), after(-3)),))))
 
 
+def test_a_down_time_that_was_over_before_changes_nothing() -> None:
+    assert check(replace(SOUND, down=((after(-900), after(-700)),))) == []
+
+
+def test_missing_hosts_are_those_neither_free_nor_leaving() -> None:
+    pool = SOUND.pools[0]
+    assert [replace(pool, promised=count).missing for count in (0, 2, 3, 5)] == [0, 0, 1, 3]
+
+
 def test_lowered_targets_excuse_draining_nodes() -> None:
-    assert check(replace(SOUND, clusters=(ClusterFact("c", 1, lowered=True),))) == []
+    for lowered in (True, None):
+        after_it = replace(SOUND, clusters=(ClusterFact("c", 1, lowered),))
+        assert check(after_it) == []
+        assert check_step(SOUND, after_it) == []
+
+
+def test_a_refill_beyond_a_target_that_draining_nodes_still_fill_is_noticed() -> None:
+    more = replace(RUNNING, uid="more", no=6, phase=Phase.SCHEDULING, running_at=None, host_id="h4")
+    filled = replace(SOUND, nodes=(*SOUND.nodes, more), clusters=(ClusterFact("c", 2),))
+    assert check_step(SOUND, filled) == ["invariant 5: cluster c rose to 3 nodes of 2"]
+    assert check_step(SOUND, replace(filled, clusters=(ClusterFact("c", 3),))) == []
 
 
 def step(uid: str, **changes: Any) -> list[str]:

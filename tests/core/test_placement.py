@@ -25,6 +25,7 @@ from ebbtide.core.placement import choose_blocks
         # 4: ties by what the cluster has there, then by name
         ({"b": 4, "a": 4}, 4, {}, {"a": 4}),
         ({"a": 4, "b": 4}, 4, {"a": 1, "b": 2}, {"b": 4}),
+        ({"a": 2, "b": 2, "c": 1}, 5, {"b": 1}, {"b": 2, "a": 2, "c": 1}),
         # fewer than wanted: all of them
         ({"a": 1, "b": 2}, 9, {}, {"b": 2, "a": 1}),
         ({"a": 0}, 1, {"a": 7}, {}),
@@ -32,7 +33,9 @@ from ebbtide.core.placement import choose_blocks
         ({"a": 3}, 0, {}, {}),
     ],
 )
-def test_choose_blocks(free: dict[str, int], count: int, held: dict[str, int], expected: dict[str, int]) -> None:
+def test_choose_blocks(
+    free: dict[str, int], count: int, held: dict[str, int], expected: dict[str, int]
+) -> None:
     chosen = choose_blocks(free, count, held)
     assert chosen == expected
     assert list(chosen) == list(expected)
@@ -42,7 +45,9 @@ BLOCKS = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 8), max_size=
 
 
 @given(free=BLOCKS, count=st.integers(0, 30), held=BLOCKS)
-def test_takes_what_is_asked_from_what_there_is(free: dict[str, int], count: int, held: dict[str, int]) -> None:
+def test_takes_what_is_asked_from_what_there_is(
+    free: dict[str, int], count: int, held: dict[str, int]
+) -> None:
     chosen = choose_blocks(free, count, held)
     assert sum(chosen.values()) == min(count, sum(free.values()))
     assert all(0 < hosts <= free[block] for block, hosts in chosen.items())

@@ -1,7 +1,10 @@
 """What a whole pool does, whatever happens to it and in whatever order."""
 
+import random
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +52,32 @@ def test_the_invariants_hold_after_every_act(
         assert check(now) == [], name
         assert check_step(before, now) == [], name
         before = now
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_invariants_hold_through_long_and_varied_lives(seed: int) -> None:
+    draw = random.Random(seed)
+    obeys_s = draw.choice([0, 120, 100_000])
+    model = Model(
+        draw.randint(1, 8), {"a": 0, "b": 2, "c": 6}, draw.randint(0, 2), draw.randint(1, 9), obeys_s
+    )
+    acts: list[Callable[[], object]] = [
+        lambda: model.claim(draw.randint(1, 4)),
+        model.end_claim,
+        lambda: model.set_target(draw.choice("abc"), draw.randint(0, 6)),
+        model.refill,
+        lambda: model.tick(draw.choice([5, 60, 300, 700])),
+        lambda: model.break_host(draw.randint(0, 9)),
+        model.repair,
+    ]
+    before = model.snapshot()
+    for _ in range(60):
+        draw.choice(acts)()
+        now = model.snapshot()
+        assert check(now) == []
+        assert check_step(before, now) == []
+        before = now
+    assert model.reclaimed or model.refused
 
 
 @given(acts=st.lists(ACTS, max_size=25))

@@ -159,12 +159,16 @@ def test_invariant_7_cutting_time_never_changes_the_charge(
     )
     parts = split_by_rate(start_s, end_s, in_order)
     assert by_second == sum(
-        charge_numerator(gpus * (end - begin), rate.microdollars_per_gpu_hour) for begin, end, rate in parts if rate
+        charge_numerator(gpus * (end - begin), rate.microdollars_per_gpu_hour)
+        for begin, end, rate in parts
+        if rate
     )
 
 
 def _rate(rates: list[Rate], at_s: int) -> Rate | None:
-    return max((r for r in rates if r.effective_from_s <= at_s), key=lambda r: r.effective_from_s, default=None)
+    return max(
+        (r for r in rates if r.effective_from_s <= at_s), key=lambda r: r.effective_from_s, default=None
+    )
 
 
 @given(

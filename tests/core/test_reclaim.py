@@ -219,7 +219,9 @@ def test_choose_is_the_obvious_one(pool: tuple[list[Candidate], list[Holding]], 
 
 
 @given(pool=a_pool(), hosts=st.integers(0, 20))
-def test_a_larger_claim_takes_the_same_nodes_first(pool: tuple[list[Candidate], list[Holding]], hosts: int) -> None:
+def test_a_larger_claim_takes_the_same_nodes_first(
+    pool: tuple[list[Candidate], list[Holding]], hosts: int
+) -> None:
     assert taken(*pool, hosts) == taken(*pool, hosts + 3)[:hosts]
 
 

@@ -85,7 +85,9 @@ def _slow_fill(holdings: list[Holding], hosts: int, max_joining: int) -> list[st
     holdings = list(holdings)
     order: list[str] = []
     while len(order) < hosts:
-        open_ones = [each for each in holdings if each.held_gpus + 8 <= each.wanted_gpus and each.joining < max_joining]
+        open_ones = [
+            each for each in holdings if each.held_gpus + 8 <= each.wanted_gpus and each.joining < max_joining
+        ]
         if not open_ones:
             break
         lowest = min(open_ones, key=lambda each: _share(holdings, each))
@@ -111,7 +113,9 @@ def test_a_larger_wish_never_takes_from_a_cluster_that_would_be_served_anyway(
 ) -> None:
     """Targets only cap: when all targets are out of reach, inflating one changes nothing."""
     wishing = [replace(each, wanted_gpus=10_000) for each in holdings]
-    inflated = [replace(each, wanted_gpus=10_000 * (2 if each.cluster_id == "c0" else 1)) for each in holdings]
+    inflated = [
+        replace(each, wanted_gpus=10_000 * (2 if each.cluster_id == "c0" else 1)) for each in holdings
+    ]
     assert fill_order(wishing, hosts, 8, 999) == fill_order(inflated, hosts, 8, 999)
 
 
@@ -119,7 +123,9 @@ def test_a_larger_wish_never_takes_from_a_cluster_that_would_be_served_anyway(
     weights=st.lists(st.integers(1, 9), min_size=1, max_size=6),
     hosts=st.integers(0, 200),
 )
-def test_filling_from_nothing_ends_within_one_host_of_the_weighted_shares(weights: list[int], hosts: int) -> None:
+def test_filling_from_nothing_ends_within_one_host_of_the_weighted_shares(
+    weights: list[int], hosts: int
+) -> None:
     holdings = [a_holding(f"p{i}", 0, 8 * 1_000, project_weight=weight) for i, weight in enumerate(weights)]
     got = Counter(fill_order(holdings, hosts, 8, 1_000))
     assert got.total() == hosts
@@ -130,7 +136,9 @@ def test_filling_from_nothing_ends_within_one_host_of_the_weighted_shares(weight
 
 
 def test_a_large_pool_is_ordered_exactly_with_awkward_weights() -> None:
-    holdings = [Holding(f"c{i:03}", f"p{i % 60:02}", 0, 10**6, 1 + i % 97, 1 + (i % 60) % 31) for i in range(500)]
+    holdings = [
+        Holding(f"c{i:03}", f"p{i % 60:02}", 0, 10**6, 1 + i % 97, 1 + (i % 60) % 31) for i in range(500)
+    ]
     got = Counter(fill_order(holdings, 12_500, 8, 10**6))
     assert got.total() == 12_500
     by_project: Counter[str] = Counter()

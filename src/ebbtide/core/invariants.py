@@ -14,11 +14,13 @@ from itertools import pairwise
 from ebbtide.core.capacity import PoolView
 from ebbtide.core.hosts import HostState
 from ebbtide.core.metering import epoch_s
-from ebbtide.core.nodes import ALLOCATED, JOINING, MOVES, OCCUPYING, ComputeClass, EndReason, Phase
+from ebbtide.core.nodes import ALLOCATED, HELD, JOINING, MOVES, OCCUPYING, ComputeClass, EndReason, Phase
 from ebbtide.core.pricing import Rate, charge_numerator, split_by_rate
 from ebbtide.core.snapshot import IntervalFact, NodeFact, Snapshot, buckets
 
-_OURS = frozenset({ComputeClass.STANDARD, ComputeClass.PREEMPTIBLE})  # classes with a machine that we boot and bill
+_OURS = frozenset(
+    {ComputeClass.STANDARD, ComputeClass.PREEMPTIBLE}
+)  # classes with a machine that we boot and bill
 _TAKEABLE = JOINING | {Phase.RUNNING}
 
 
@@ -102,7 +104,9 @@ def _timetable_of(node: NodeFact, notified_at: datetime, snapshot: Snapshot) -> 
         return
     if node.first_signal_at is not None and node.first_signal_at < notified_at:
         yield f"node {node.uid} was signalled at {node.first_signal_at}, before its notice at {notified_at}"
-    if node.removing_at is not None and node.removing_at < max(notified_at, node.first_signal_at or notified_at):
+    if node.removing_at is not None and node.removing_at < max(
+        notified_at, node.first_signal_at or notified_at
+    ):
         yield f"node {node.uid} was removed at {node.removing_at}, before its notice or first signal"
     left_at = snapshot.at if node.phase is Phase.DRAINING else node.removing_at
     limit = _due(max(node.deadline, node.ends_at or node.deadline), snapshot)
@@ -131,16 +135,21 @@ def confirmed_gone(snapshot: Snapshot) -> Iterator[str]:
 
 def within_target(snapshot: Snapshot) -> Iterator[str]:
     """5. Preemptible nodes held <= target, except while draining after the target was lowered."""
-    staying: Counter[str | None] = Counter()
-    draining: Counter[str | None] = Counter()
-    for node in snapshot.nodes:
-        if node.compute_class is ComputeClass.PREEMPTIBLE:
-            staying[node.cluster_id] += node.phase in _TAKEABLE
-            draining[node.cluster_id] += node.phase is Phase.DRAINING
+    staying = _preemptible(snapshot, _TAKEABLE)
+    held_by = _preemptible(snapshot, HELD)
     for cluster in snapshot.clusters:
-        held = staying[cluster.id] + (0 if cluster.lowered else draining[cluster.id])
+        held = held_by[cluster.id] if cluster.lowered is False else staying[cluster.id]
         if held > cluster.target_nodes:
             yield f"cluster {cluster.id} holds {held} preemptible nodes, its target is {cluster.target_nodes}"
+
+
+def _preemptible(snapshot: Snapshot, phases: frozenset[Phase]) -> Counter[str | None]:
+    """Preemptible nodes in these phases per cluster."""
+    return Counter(
+        node.cluster_id
+        for node in snapshot.nodes
+        if node.compute_class is ComputeClass.PREEMPTIBLE and node.phase in phases
+    )
 
 
 def tiled(snapshot: Snapshot) -> Iterator[str]:
@@ -246,6 +255,7 @@ def check_step(before: Snapshot, after: Snapshot) -> list[str]:
     for node in after.nodes:
         if node.uid in earlier:
             sentences += _changed(earlier[node.uid], node)
+    sentences += _lent_beyond_target(before, after)
     sentences += _taken_for_nobody(before, after)
     return sentences
 
@@ -268,6 +278,15 @@ def _changed(before: NodeFact, after: NodeFact) -> Iterator[str]:
     late_before = before.ends_at or before.deadline
     if late_before > before.deadline and after.ends_at not in (None, late_before):
         yield f"invariant 3: node {after.uid} got a second late notice, until {after.ends_at}"
+
+
+def _lent_beyond_target(before: Snapshot, after: Snapshot) -> Iterator[str]:
+    """5. What is held with what drains may be above a lowered target, but only shrinks until it is not."""
+    held_before, held_after = _preemptible(before, HELD), _preemptible(after, HELD)
+    for cluster in after.clusters:
+        held = held_after[cluster.id]
+        if held > max(cluster.target_nodes, held_before[cluster.id]):
+            yield f"invariant 5: cluster {cluster.id} rose to {held} nodes of {cluster.target_nodes}"
 
 
 def _taken_for_nobody(before: Snapshot, after: Snapshot) -> Iterator[str]:

@@ -59,12 +59,13 @@ class IntervalFact:
 class ClusterFact:
     """A live cluster's target, in nodes. Clusters being deleted have none and are left out.
 
-    lowered: whether nodes that still drain were above a target that was lowered
+    lowered: whether the target was lowered since the first of the nodes that still drain was noticed; None if
+             that is not known: then only the step from one snapshot to the next shows if too many are held
     """
 
     id: str
     target_nodes: int
-    lowered: bool = False
+    lowered: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

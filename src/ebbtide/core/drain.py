@@ -123,7 +123,9 @@ def next_step(
     critical_due = not workload or now >= drain.ends_at - timedelta(seconds=policy.critical_reserve_s)
     told = workload + (critical if critical_due else [])
     orders = [order for pod in told if (order := _order(pod, drain, now, policy))]
-    polite = {pod.uid for pod in told if drain.kind is DrainKind.RELEASE and now < _polite_until(pod, drain, policy)}
+    polite = {
+        pod.uid for pod in told if drain.kind is DrainKind.RELEASE and now < _polite_until(pod, drain, policy)
+    }
     return DrainStep(
         signal=tuple(order for order in orders if order.uid not in polite),
         evict=tuple(order for order in orders if order.uid in polite and not order.shorten),

@@ -38,7 +38,9 @@ _RUNNING_BUCKET = {
 }
 
 
-def bucket(state: HostState, occupant_class: ComputeClass | None, occupant_phase: Phase | None) -> Bucket | None:
+def bucket(
+    state: HostState, occupant_class: ComputeClass | None, occupant_phase: Phase | None
+) -> Bucket | None:
     """The bucket of one host, or None for a retired, unoccupied one (it is not in the pool any more).
 
     Unoccupied available hosts are FREE here; how many of those are held back as headroom is a property of the

@@ -103,7 +103,9 @@ def minute_records(interval: Interval, sealed_until_s: int) -> Iterator[MinuteRe
 
     A minute that is sealed only in part has no record yet, or its id would later carry another quantity.
     """
-    return map(MinuteRecord._make, minute_rows([(interval, sealed_until_s)], interval.start_s, sealed_until_s))
+    return map(
+        MinuteRecord._make, minute_rows([(interval, sealed_until_s)], interval.start_s, sealed_until_s)
+    )
 
 
 def minute_rows(sealed: Iterable[tuple[Interval, int]], from_s: int, until_s: int) -> Iterator[MinuteRow]:

@@ -143,7 +143,9 @@ class Take:
     largest: bool
 
 
-def take_order(nodes: Mapping[str, Sequence[tuple[int, str]]], shares: Shares, gpus_per_host: int) -> Iterator[Take]:
+def take_order(
+    nodes: Mapping[str, Sequence[tuple[int, str]]], shares: Shares, gpus_per_host: int
+) -> Iterator[Take]:
     """The order in which nodes are taken, all of them if asked for; `shares` shrinks with each.
 
     nodes: per cluster, its nodes as (rank, uid), lowest taken first

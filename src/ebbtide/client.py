@@ -119,6 +119,14 @@ class Client:
     def hosts(self, pool: str | None = None) -> list[Json]:
         return _items(self._get("/v1/fleet/hosts", pool=pool), "hosts")
 
+    def cordon(self, host: str, reason: str | None = None) -> Json:
+        """Keep a host from new occupants; the present one stays."""
+        return self._send("POST", f"/v1/fleet/hosts/{_part(host)}/cordon", body={"reason": reason})
+
+    def uncordon(self, host: str) -> Json:
+        """Let a host have occupants again; ends a quarantine too."""
+        return self._send("POST", f"/v1/fleet/hosts/{_part(host)}/uncordon", body={})
+
     def nodes(self, cluster_id: str | None = None) -> list[Json]:
         return _items(self._get("/v1/fleet/nodes", cluster_id=cluster_id), "nodes")
 
@@ -131,8 +139,8 @@ class Client:
             "POST", "/v1/fleet/file", content=text.encode(), headers={"content-type": "application/yaml"}
         )
 
-    def ownership(self) -> Json:
-        return self._get("/v1/fleet/ownership")
+    def ownership(self) -> list[Json]:
+        return _items(self._get("/v1/fleet/ownership"), "ownership")
 
     # --- demand from other systems ---
 
@@ -172,9 +180,9 @@ class Client:
     def projects(self) -> list[Json]:
         return _items(self._get("/v1/projects"), "data")
 
-    def create_project(self, slug: str, name: str | None = None) -> Json:
-        """Make a project. slug: lower-case letters, digits and dashes, unique."""
-        return self._send("POST", "/v1/projects", body={"slug": slug, "name": name or slug})
+    def create_project(self, slug: str, name: str | None = None, weight: int | None = None) -> Json:
+        """Make a project. slug: lower-case, digits, dashes, unique; weight: its share of spare hosts."""
+        return self._send("POST", "/v1/projects", body={"slug": slug, "name": name or slug, "weight": weight})
 
     def keys(self) -> list[Json]:
         return _items(self._get("/v1/keys"), "keys")

@@ -189,3 +189,11 @@ KEY = {
     "expires_at": None,
     "revoked_at": None,
 }
+PROJECT = {
+    "id": "p",
+    "slug": "lab",
+    "name": "Lab",
+    "organization_id": "o1",
+    "organization_name": "Local",
+    "weight": 1,
+}

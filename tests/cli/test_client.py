@@ -53,7 +53,8 @@ CALLS: list[tuple[str, Callable[[Client], Any], str, Any]] = [
         "DELETE /v1/fleet/claims/r?hosts=h1%2Ch2",
         "",
     ),
-    ("ownership", lambda c: c.ownership(), "GET /v1/fleet/ownership", ""),
+    ("cordon", lambda c: c.cordon("h", "old"), "POST /v1/fleet/hosts/h/cordon", {"reason": "old"}),
+    ("uncordon", lambda c: c.uncordon("h"), "POST /v1/fleet/hosts/h/uncordon", {}),
     ("apply", lambda c: c.apply_fleet_file("regions: {}"), "POST /v1/fleet/file", "regions: {}"),
     (
         "usage",
@@ -65,7 +66,7 @@ CALLS: list[tuple[str, Callable[[Client], Any], str, Any]] = [
         "project",
         lambda c: c.create_project("lab", "Lab"),
         "POST /v1/projects",
-        {"slug": "lab", "name": "Lab"},
+        {"slug": "lab", "name": "Lab", "weight": None},
     ),
     ("key", lambda c: c.create_key("lab", "admin"), "POST /v1/keys", {"project": "lab", "role": "admin"}),
     ("revoke", lambda c: c.revoke_key("k"), "DELETE /v1/keys/k", ""),
@@ -82,6 +83,7 @@ LISTS: list[tuple[str, Callable[[Client], Any], str, str]] = [
     ("nodes", lambda c: c.nodes("x"), "/v1/fleet/nodes?cluster_id=x", "nodes"),
     ("claims", lambda c: c.claims("p"), "/v1/fleet/claims?pool=p", "claims"),
     ("projects", lambda c: c.projects(), "/v1/projects", "data"),
+    ("ownership", lambda c: c.ownership(), "/v1/fleet/ownership", "ownership"),
     ("keys", lambda c: c.keys(), "/v1/keys", "keys"),
     ("pods", lambda c: c.pods("x"), "/v1/playground/clusters/x/pods", "pods"),
 ]

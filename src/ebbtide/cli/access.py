@@ -14,7 +14,12 @@ from ebbtide.cli.session import Session, command
 projects = typer.Typer(no_args_is_help=True, help="Projects (operator): whose clusters and bills are whose.")
 keys = typer.Typer(no_args_is_help=True, help="Keys (operator): issue, list, revoke.")
 
-_PROJECTS = (Column("slug", "slug"), Column("name", "name"), Column("id", "id"))
+_PROJECTS = (
+    Column("slug", "slug"),
+    Column("name", "name"),
+    Column("weight", "weight", right=True),
+    Column("id", "id"),
+)
 _KEYS = (
     Column("id", "id"),
     Column("project", "project_name"),
@@ -42,9 +47,12 @@ def create_project(
     name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="Its name for people; the slug if not given.")
     ] = None,
+    weight: Annotated[
+        int, typer.Option("--weight", metavar="N", min=1, help="Its share of spare hosts beside others.")
+    ] = 1,
 ) -> None:
     """Make a project. `ebbtide keys create` then issues its first key."""
-    session.result(session.client.create_project(slug, name), _show_project)
+    session.result(session.client.create_project(slug, name, weight), _show_project)
 
 
 def _show_project(project: dict[str, Any]) -> None:

@@ -16,6 +16,8 @@ app = typer.Typer(no_args_is_help=True, help="The fleet (operator): pools, hosts
 
 PoolFilter = Annotated[str | None, typer.Option("--pool", metavar="POOL", help="Only this pool's.")]
 
+HostName = Annotated[str, typer.Argument(metavar="HOST", help="The host's name.")]
+
 _MOST_FILE_BYTES = 16_000_000
 
 
@@ -96,10 +98,29 @@ def reclaim(
     )
 
 
+@command(app, "cordon")
+def cordon(
+    session: Session,
+    host: HostName,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Why; shown with the host.")
+    ] = None,
+) -> None:
+    """Keep a host from new occupants; the present one stays."""
+    session.rows([session.client.cordon(host, reason)], HOSTS, empty="")
+
+
+@command(app, "uncordon")
+def uncordon(session: Session, host: HostName) -> None:
+    """Let a host have occupants again; this also ends a quarantine."""
+    session.rows([session.client.uncordon(host)], HOSTS, empty="")
+
+
 @command(app, "ownership")
 def ownership(session: Session) -> None:
     """Show who owns which field: the fleet file, or the API."""
-    session.result(session.client.ownership(), _print_tree)
+    columns = (Column("what", "what"), Column("owner", "owner"), Column("note", "note"))
+    session.rows(session.client.ownership(), columns, empty="")
 
 
 @command(app, "apply")
@@ -108,8 +129,15 @@ def apply(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The fleet file (YAML).")],
 ) -> None:
     """Apply a fleet file to the running server: adds and changes; never forgets a host that is lent."""
-    text = read_fleet_file(file)
-    session.result(session.client.apply_fleet_file(text), _print_tree)
+    session.result(session.client.apply_fleet_file(read_fleet_file(file)), show_changes)
+
+
+def show_changes(changes: dict[str, Any]) -> None:
+    """What applying a file did, and what it left for later."""
+    for sentence in changes["done"] or ["nothing to change"]:
+        output.say(sentence)
+    for sentence in changes["kept"]:
+        output.say(f"kept: {sentence}", "yellow")
 
 
 @app.command("check")
@@ -168,24 +196,3 @@ def read_fleet_file(path: Path) -> str:
     from ebbtide.services.fleet_yaml import Problems, decode
 
     return decode(data, Problems(path.name))
-
-
-def _print_tree(answer: dict[str, Any], indent: str = "") -> None:
-    """Nested answers in a readable form: names, and below them what they hold."""
-    for name, value in answer.items():
-        title = name.replace("_", " ")
-        if isinstance(value, dict) and value:
-            output.say(f"{indent}{title}:")
-            _print_tree(value, indent + "  ")
-        elif isinstance(value, list) and value:
-            output.say(f"{indent}{title}:")
-            for item in value:
-                output.say(f"{indent}  {_line(item)}")
-        else:
-            output.say(f"{indent}{title}: {'none' if value in (None, '', [], {}) else value}")
-
-
-def _line(item: object) -> str:
-    return (
-        ", ".join(f"{name} {value}" for name, value in item.items()) if isinstance(item, dict) else str(item)
-    )

@@ -53,7 +53,10 @@ def run() -> None:
     """The console script. Exits with one of the codes in `exits`."""
     sys.excepthook = _on_fault
     try:
-        typer.main.get_command(app)()  # Typer's own call would put its excepthook before ours
+        try:
+            typer.main.get_command(app)()  # Typer's own call would put its excepthook before ours
+        finally:
+            sys.stdout.flush()
     except EbbtideError as error:
         output.complain(error.message, exits.next_step(error))
         sys.exit(exits.code_of(error))

@@ -1,1 +1,1 @@
-"""The demonstration: one story, played through the public HTTP API, every step checked against what the API answers."""
+"""The demonstration: one story through the public HTTP API, every step checked against its answers."""

@@ -105,7 +105,7 @@ def reasons(cluster: Json, node_id: str) -> set[str]:
 
 
 def clear(stage: Stage) -> int:
-    """Delete what an earlier story left in the pool, and wait for its hosts. Answers how many clusters it was.
+    """Delete what an earlier story left, and wait for the hosts. Answers how many clusters it was.
 
     Raises StoryFailed when somebody else's cluster is in the way.
     """

@@ -111,7 +111,7 @@ def _work(stage: Stage, narrator: Narrator, cast: Cast) -> None:
         made = stage.operator.add_pods(cast.reef, {"name": pod, "node": node, **spec})["pods"]
         require(len(made) == 1 and made[0]["node"] == node, f"pod {pod} runs on {node}")
     narrator.sees(
-        f"pods run on all three: two trainers that save their work in {_EARLY_EXIT_S} s, and one pod deaf to SIGTERM"
+        f"pods run on all three: two trainers that save within {_EARLY_EXIT_S} s, and one pod deaf to SIGTERM"
     )
     stage.pause(3)  # let an observation see that the nodes are busy
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from . import clock
-from .checkpoint_lock import AnotherWriter, Fenced, WriterLock
+from .checkpoint_lock import LEASE_S, AnotherWriter, Fenced, WriterLock
 from .checkpoint_manifest import (
     MANIFEST,
     FileEntry,
@@ -61,7 +61,8 @@ class Checkpoints:
     """The checkpoints below one folder, local or shared. Touches nothing until first used.
 
     `keep` complete ones stay. `checksums=False` compares sizes only, for checkpoints too big to be read twice.
-    `wait_s` is how long a new writer waits for one that is alive. One object writes; many may read.
+    `wait_s` is how long a new writer waits for one that is alive, `lease_s` after how long a silence a writer counts as
+    gone. One object writes; many may read.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Checkpoints:
         keep: int = 2,
         checksums: bool = True,
         wait_s: float = WAIT_S,
+        lease_s: float = LEASE_S,
     ) -> None:
         if keep < 1:
             raise ValueError(f"keep is {keep}; at least 1 checkpoint must stay")
@@ -79,7 +81,7 @@ class Checkpoints:
         self.checksums = checksums
         self._wait_s = wait_s
         self._own = self.root / ".ebbtide"
-        self._lock = WriterLock(self._own / "locks")
+        self._lock = WriterLock(self._own / "locks", lease_s=lease_s)
         self._times: SaveTimes | None = None
         self._trusted: int | None = None
         self._removal: threading.Thread | None = None

@@ -21,7 +21,7 @@ from . import clock
 from .say import duration, say
 
 LEASE_S = 20.0
-BEAT_S = 4.0
+BEATS_PER_LEASE = 5
 LOOK_S = 0.25
 RELEASED = "released"
 _NAME = re.compile(r"lock-(\d{8})")
@@ -65,10 +65,10 @@ def this_process() -> Owner:
 class WriterLock:
     """The right to write below one folder, from `acquire` to `release`."""
 
-    def __init__(self, folder: Path, *, lease_s: float = LEASE_S, beat_s: float = BEAT_S) -> None:
+    def __init__(self, folder: Path, *, lease_s: float = LEASE_S) -> None:
         self._folder = folder
         self._lease_s = lease_s
-        self._beat_s = beat_s
+        self._beat_s = lease_s / BEATS_PER_LEASE
         self._owner = this_process()
         self._number = 0
         self._beats = 0

@@ -22,7 +22,7 @@ from typing import Any
 
 from . import clock
 from .checkpoint import WAIT_S, Checkpoint
-from .checkpoint_lock import BEAT_S, LEASE_S, AnotherWriter, Fenced, this_process
+from .checkpoint_lock import BEATS_PER_LEASE, LEASE_S, AnotherWriter, Fenced, this_process
 from .checkpoint_manifest import (
     MANIFEST,
     THREADS,
@@ -64,6 +64,7 @@ class ObjectCheckpoints:
         keep: int = 2,
         checksums: bool = True,
         wait_s: float = WAIT_S,
+        lease_s: float = LEASE_S,
         scratch: Path | None = None,
         **options: Any,
     ) -> None:
@@ -79,7 +80,7 @@ class ObjectCheckpoints:
         self.keep = keep
         self.checksums = checksums
         self._scratch = Path(tempfile.mkdtemp(prefix="ebbtide-objects-", dir=scratch))
-        self._lock = _ObjectLock(self, wait_s)
+        self._lock = _ObjectLock(self, wait_s, lease_s)
         self._times: SaveTimes | None = None
 
     @property
@@ -235,9 +236,10 @@ class _ObjectLock:
 
     NAME = ".ebbtide/lock.json"
 
-    def __init__(self, store: ObjectCheckpoints, wait_s: float) -> None:
+    def __init__(self, store: ObjectCheckpoints, wait_s: float, lease_s: float) -> None:
         self._store = store
         self._wait_s = wait_s
+        self._lease_s = lease_s
         self._owner = this_process()
         self._beats = 0
         self._held = False
@@ -254,7 +256,7 @@ class _ObjectLock:
         seen = self._store.read(self.NAME)
         if _holder(seen):
             say(f"checkpoints are being written by {_holder(seen)}: waiting for it")
-        while _holder(seen) and clock.monotonic() - seen_at < LEASE_S:
+        while _holder(seen) and clock.monotonic() - seen_at < self._lease_s:
             if give_up() or clock.monotonic() - began > self._wait_s:
                 raise AnotherWriter(f"checkpoints are being written by {_holder(seen)}")
             clock.sleep(0.5)
@@ -285,7 +287,7 @@ class _ObjectLock:
         self._store.write(self.NAME, json.dumps(said).encode())
 
     def _beat(self) -> None:
-        while not self._stop.wait(BEAT_S):
+        while not self._stop.wait(self._lease_s / BEATS_PER_LEASE):
             self._beats += 1
             try:
                 self.check()

@@ -323,9 +323,9 @@ class Guard:
     def _heard(self, heard: Heard) -> None:
         """A new message, in whatever thread: pass it on and write it down."""
         left = (heard.deadline - clock.utc_now()).total_seconds()
-        say(
-            f"notice from {heard.source}: {heard.reason}; {duration(max(0.0, left))} left, saving at the next step"
-        )
+        if len(self.notice.heard) == 1:
+            within = duration(max(0.0, left))
+            say(f"notice from {heard.source}: {heard.reason}; {within} left, saving at the next step boundary")
         if self._together and not heard.source.startswith("rank "):
             self._together.notice(heard)
         deadline = heard.deadline.isoformat()

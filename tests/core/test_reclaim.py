@@ -79,6 +79,12 @@ def test_k3_one_host_claimed_is_one_node_taken() -> None:
     assert len(taken(candidates, [a_holding("a", 80)], 1)) == 1
 
 
+def test_a_cluster_without_a_holding_counts_with_its_candidates() -> None:
+    candidates = [a_candidate("a1", "a"), a_candidate("b1", "b"), a_candidate("b2", "b")]
+    assert taken(candidates, [a_holding("a", 8)], 3) == ["b1", "a1", "b2"]
+    assert taken(candidates, [], 1) == ["b1"]
+
+
 @pytest.mark.parametrize("hosts", [0, -1])
 def test_nothing_claimed_is_nothing_taken(hosts: int) -> None:
     assert taken([a_candidate("n")], [a_holding("a", 8)], hosts) == []

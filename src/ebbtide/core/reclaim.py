@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 
@@ -29,7 +30,7 @@ def choose(
     """The nodes that a claim takes, never more than `hosts`, fewer only if there are no more.
 
     candidates: joining and running preemptible nodes of the pool; those in other phases are left out
-    holdings:   of every cluster that has a candidate, and of those to be compared with
+    holdings:   of the pool's clusters; one that has none is taken to hold its candidates
     min_life_s: soft minimum life; it orders, it does not protect
 
     1. Nodes that do not run yet, then idle ones, then busy ones.
@@ -43,7 +44,7 @@ def choose(
         if candidate.phase in _TAKEABLE:
             ranked = classes[_class_of(candidate, now, min_life_s)].setdefault(candidate.cluster_id, [])
             ranked.append((_youth(candidate, now), candidate.uid))
-    shares = Shares(holdings)
+    shares = Shares([*holdings, *_unlisted(candidates, holdings, gpus_per_host)])
     victims: list[Victim] = []
     hosts = max(0, hosts)
     for index, nodes in enumerate(classes):
@@ -63,6 +64,19 @@ def choose_released(candidates: Sequence[Candidate], hosts: int, now: datetime) 
     staying = [node for node in candidates if node.phase in _TAKEABLE]
     order = sorted(staying, key=lambda node: (_release_class(node), _youth(node, now), node.uid))
     return tuple(Victim(node.uid, _release_why(node, now)) for node in order[: max(0, hosts)])
+
+
+def _unlisted(
+    candidates: Sequence[Candidate], holdings: Sequence[Holding], gpus_per_host: int
+) -> Iterator[Holding]:
+    """Holdings of clusters that have candidates and no holding: a standard order never fails on one."""
+    weights = {holding.project_id: holding.project_weight for holding in holdings}
+    projects = {candidate.cluster_id: candidate.project_id for candidate in candidates}
+    nodes = Counter(candidate.cluster_id for candidate in candidates)
+    for cluster_id in projects.keys() - {holding.cluster_id for holding in holdings}:
+        project_id = projects[cluster_id]
+        gpus = nodes[cluster_id] * gpus_per_host
+        yield Holding(cluster_id, project_id, gpus, project_weight=weights.get(project_id, 1))
 
 
 def _class_of(candidate: Candidate, now: datetime, min_life_s: int) -> int:

@@ -1,4 +1,7 @@
-"""The one place that chooses concrete parts and wires them: database, provider, driver, services, loops, app."""
+"""The one place that chooses concrete parts and wires them.
+
+Database, provider, driver, services, loops, app.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +121,10 @@ class System:
         )
 
     async def begin(self) -> Findings:
-        """Take the database's time, and say that this process lives. Answers what was found of killed ones."""
+        """Take the database's time, and say that this process lives.
+
+        Answers what was found of killed ones.
+        """
         if isinstance(self.db.clock, AnchoredClock):
             self.db.clock.anchor(await self.db.database_now())
         return await self.runner.begin()

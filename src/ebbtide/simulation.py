@@ -1,6 +1,7 @@
 """The whole system stepped on a manual clock: for scenarios, for trying settings out, for a month in minutes.
 
-Nothing sleeps. `run_until` visits whatever is due, in order, and moves the clock to the next thing that happens: a due visit,
+Nothing sleeps. `run_until` visits whatever is due, in order, and moves the clock to the next thing that
+happens: a due visit,
 or a change of the simulated world by itself.
 """
 
@@ -105,7 +106,8 @@ class Simulation:
         key = await self.system.first_key(role, slug, slug.title())
         return await self.system.services.access.authenticate(key.secret)
 
-    # -- time -----------------------------------------------------------------------------------------------------
+    # -- time
+    # -----------------------------------------------------------------------------------------------------
 
     async def settle(self) -> int:
         """Carry out everything that is due now; answer how many visits that were."""
@@ -137,7 +139,10 @@ class Simulation:
             await assembly.hint_changes(tx, sorted({change.cluster_id for change in changes}))
 
     async def run_until(self, instant: datetime) -> int:
-        """Let time pass until the instant, carrying out everything on the way; answer how many visits that were."""
+        """Let time pass until the instant, carrying out everything on the way.
+
+        Answer how many visits that were.
+        """
         visited = await self.settle()
         while (moment := await self._next_moment(instant)) is not None:
             self.clock.set(moment)

@@ -1,4 +1,7 @@
-"""What a request means: one transaction each. `Services` is the bundle that the API and the console are given."""
+"""What a request means.
+
+One transaction each. `Services` is the bundle that the API and the console are given.
+"""
 
 from __future__ import annotations
 

@@ -117,7 +117,10 @@ class AccessService:
         return tuple(_project(row) for row in rows if caller.is_operator or row.id == caller.project_id)
 
     async def issue_key(self, caller: Caller, project: str, role: Role) -> IssuedKey:
-        """A new key for a project, by its id or slug (operators; admins for their own project, not above their role)."""
+        """A new key for a project, by its id or slug (operators.
+
+        Admins for their own project, not above their role).
+        """
         async with self._db.transaction() as tx:
             row = await access.project(tx, id_=project) or await access.project(tx, slug=project)
             if row is None or not (caller.is_operator or row.id == caller.project_id):

@@ -1,6 +1,8 @@
-"""The only writer of plans: who gets which host, and who gives one back. Every function here needs the pool's lock.
+"""The only writer of plans: who gets which host, and who gives one back. Every function here needs the pool's
+lock.
 
-Decisions are pure and in `core`; this module reads the view, asks core, and writes the answer in the same transaction.
+Decisions are pure and in `core`; this module reads the view, asks core, and writes the answer in the same
+transaction.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class Planner:
         self._settings = settings
         self._ids = ids
 
-    # -- demand that may displace ---------------------------------------------------------------------------------
+    # -- demand that may displace
+    # ---------------------------------------------------------------------------------
 
     async def promise(self, tx: Tx, pool: PoolRow, demand: Demand) -> str:
         """Promise all of a demand's hosts or none; answer the claim's id.
@@ -160,11 +163,13 @@ class Planner:
             _reclaim_move(tx.now, victim, by_uid[victim.uid], deadline, claim_id, why) for victim in victims
         ]
         moved = await nodes.move(tx, moves)
-        # A node that went on by itself between the two reads is on its way out or broken: the next plan sees which.
+        # A node that went on by itself between the two reads is on its way out or broken: the next plan sees
+        # which.
         await visits.hint(tx, Loop.FULFILLMENT, [pool.name] if len(moved) < hosts else [])
         return [node.uid for node in moved]
 
-    # -- the pool's regular plan ------------------------------------------------------------------------------------
+    # -- the pool's regular plan
+    # ------------------------------------------------------------------------------------
 
     async def assign(self, tx: Tx, pool: PoolRow) -> int:
         """Give free hosts to promised nodes, the oldest claim first; answer how many."""
@@ -192,7 +197,10 @@ class Planner:
         return assigned
 
     async def replan(self, tx: Tx, pool: PoolRow) -> int:
-        """Take further nodes when hosts that were promised will not come (broken, cordoned); answer how many."""
+        """Take further nodes when hosts that were promised will not come (broken, cordoned).
+
+        Answer how many.
+        """
         view = await pools.view(tx, pool)
         missing = -view.unpromised
         if missing <= 0:
@@ -202,7 +210,10 @@ class Planner:
         return len(await self._take(tx, pool, missing, claim_id, "a promised host did not come back"))
 
     async def replace_standard(self, tx: Tx, pool: PoolRow) -> int:
-        """Promise hosts for standard nodes that failed or vanished, as many as there can be; answer how many."""
+        """Promise hosts for standard nodes that failed or vanished, as many as there can be.
+
+        Answer how many.
+        """
         promised = 0
         for gap in await pools.standard_gaps(tx, pool.name):
             view = await pools.view(tx, pool)
@@ -222,7 +233,10 @@ class Planner:
         return promised
 
     async def refill(self, tx: Tx, pool: PoolRow) -> tuple[int, datetime | None]:
-        """Lend what is left to clusters below their targets; answer how many hosts, and when to look again (None: settled)."""
+        """Lend what is left to clusters below their targets.
+
+        Answer how many hosts, and when to look again (None: settled).
+        """
         view = await pools.view(tx, pool)
         held = await pools.holdings(tx, pool.name)
         open_ = [one for one in held if not (one.backoff_until and one.backoff_until > tx.now)]
@@ -266,7 +280,8 @@ class Planner:
             moments.append(view.cooling_until)
         return min(moments)
 
-    # -- giving back --------------------------------------------------------------------------------------------------
+    # -- giving back
+    # --------------------------------------------------------------------------------------------------
 
     async def lower_target(self, tx: Tx, pool: PoolRow, cluster_id: str, target_hosts: int) -> int:
         """Release preemptible nodes above the target; answer how many."""
@@ -276,7 +291,10 @@ class Planner:
         return await self._release(tx, victims, phases, "the preemptible target was lowered")
 
     async def lower_standard(self, tx: Tx, pool: PoolRow, cluster_id: str, standard_hosts: int) -> int:
-        """Release standard nodes above the order: promised ones first, then cordoned, then idle ones; answer how many."""
+        """Release standard nodes above the order.
+
+        Promised ones first, then cordoned, then idle ones; answer how many.
+        """
         waiting = [node for node in await nodes.of_cluster(tx, cluster_id) if _promised_standard(node)]
         candidates = await pools.standard_candidates(tx, pool.name, cluster_id)
         surplus = len(waiting) + len(candidates) - standard_hosts
@@ -367,7 +385,9 @@ def _out_of_stock(pool: PoolRow, view: PoolView, hosts: int, reclaimable: int) -
 def _fill_reason(
     one: ClusterHolding, given: Mapping[str, int], view: PoolView, pool: PoolRow, now: datetime
 ) -> str | None:
-    """The sentence that answers "why is this target not met", or None when it is (nodes on their way in included)."""
+    """The sentence that answers "why is this target not met", or None when it is (nodes on their way in
+    included).
+    """
     missing = one.missing_hosts - given.get(one.holding.cluster_id, 0)
     if missing <= 0:
         return None

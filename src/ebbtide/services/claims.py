@@ -27,7 +27,8 @@ class ClaimService:
         self._planner = planner
 
     async def create(self, caller: Caller, pool: str, hosts: int, ref: str, for_whom: str) -> ClaimDetails:
-        """Claim hosts of a pool (operators). The same reference with the same arguments answers the same claim.
+        """Claim hosts of a pool (operators). The same reference with the same arguments answers the same
+        claim.
 
         Raises NotFound (pool), BadInput, Conflict (not enough hosts; the reference means something else).
         """
@@ -42,7 +43,8 @@ class ClaimService:
             if seen and seen.ended_at is None:
                 if seen.args_hash != args_hash:
                     raise Conflict(
-                        f"the reference {ref!r} is in use for another claim: its arguments have the hash {seen.args_hash}, "
+                        f"the reference {ref!r} is in use for another claim: its arguments have the "
+                        f"hash {seen.args_hash}, "
                         f"these have {args_hash}. Give that claim back first, or use another reference.",
                         code="ref_reused",
                     )
@@ -70,13 +72,17 @@ class ClaimService:
             return tuple([await _details(tx, row) for row in await claims.in_force(tx, pool)])
 
     async def retrieve(self, caller: Caller, ref: str) -> ClaimDetails:
-        """The claim under a reference, the last ended one if none is in force (operators). Raises NotFound."""
+        """The claim under a reference, the last ended one if none is in force (operators).
+
+        Raises NotFound.
+        """
         require_operator(caller)
         async with self._db.read() as tx:
             return await _details(tx, await _by_ref(tx, ref))
 
     async def give_back(self, caller: Caller, ref: str, hosts: tuple[str, ...] | None = None) -> ClaimDetails:
-        """Give back hosts by name, or everything: what was promised but not handed over is cancelled (operators).
+        """Give back hosts by name, or everything: what was promised but not handed over is cancelled
+        (operators).
 
         Repeated it changes nothing. Raises NotFound (reference, or a host that the claim never had).
         """

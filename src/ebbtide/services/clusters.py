@@ -40,7 +40,8 @@ class ClusterService:
         self._settings = settings
         self._planner = planner
 
-    # -- reading --------------------------------------------------------------------------------------------------
+    # -- reading
+    # --------------------------------------------------------------------------------------------------
 
     async def regions(self) -> tuple[RegionDetails, ...]:
         """Regions in the operator's order, each with the GPU models of its pools."""
@@ -73,7 +74,10 @@ class ClusterService:
     async def events(
         self, caller: Caller, cluster_id: str, after: int = 0, limit: int = 500
     ) -> tuple[EventDetails, ...]:
-        """Lifecycle events behind number `after`, in order. Numbers have no gaps: read on from the last one."""
+        """Lifecycle events behind number `after`, in order.
+
+        Numbers have no gaps: read on from the last one.
+        """
         async with self._db.read() as tx:
             await _visible(tx, caller, cluster_id)
             return tuple(event_details(row) for row in await events.after(tx, cluster_id, after, limit))
@@ -83,7 +87,8 @@ class ClusterService:
         found = await cluster_details(tx, [row], window_s=self._settings.event_window_s, with_kubeconfig=True)
         return found[0]
 
-    # -- creating -------------------------------------------------------------------------------------------------
+    # -- creating
+    # -------------------------------------------------------------------------------------------------
 
     async def create(self, caller: Caller, order: ClusterOrder, replay: Replay) -> ClusterDetails:
         """A new cluster: its standard hosts are promised here, or nothing happens.
@@ -143,7 +148,8 @@ class ClusterService:
         return cluster_id
 
     async def _choose_pool(self, tx: Tx, candidates: Sequence[PoolRow], order: ClusterOrder) -> PoolRow:
-        """The first pool, by name, that can supply the order; the last one if none can, whose refusal then is the answer.
+        """The first pool, by name, that can supply the order; the last one if none can, whose refusal then is
+        the answer.
 
         Pools are locked in the order of their names, so that two creates cannot wait for each other.
         """
@@ -164,10 +170,14 @@ class ClusterService:
                 return pool
         return await pools.lock(tx, candidates[-1].name)
 
-    # -- changing -------------------------------------------------------------------------------------------------
+    # -- changing
+    # -------------------------------------------------------------------------------------------------
 
     async def update(self, caller: Caller, cluster_id: str, change: ClusterChange) -> ClusterDetails:
-        """Merge a change: what is None stays. Raises BadInput, NotFound, Conflict (out of stock, being deleted)."""
+        """Merge a change.
+
+        What is None stays. Raises BadInput, NotFound, Conflict (out of stock, being deleted).
+        """
 
         async def work(tx: Tx) -> None:
             seen = await _visible(tx, caller, cluster_id)
@@ -297,7 +307,8 @@ async def _driver_version(tx: Tx, order: ClusterOrder) -> DriverVersion:
             return version
     known = _list(f"{version.cuda_version} with {version.nvidia_driver_version}" for version in versions)
     raise BadInput(
-        f"region {order.region} does not offer CUDA {order.cuda_version} with NVIDIA driver {order.nvidia_driver_version}"
+        f"region {order.region} does not offer CUDA {order.cuda_version} with NVIDIA driver "
+        f"{order.nvidia_driver_version}"
         f"{' under that version id' if order.nvidia_version_id else ''}; it offers: {known}",
         param="cuda_version",
     )
@@ -323,7 +334,8 @@ def check_counts(gpus_per_host: int, *, num_gpus: int, num_preemptible_gpus: int
     """Raise BadInput unless both counts make whole hosts, and at least one standard node is left."""
     if num_gpus < gpus_per_host:
         raise BadInput(
-            f"num_gpus must be at least {gpus_per_host}, got {num_gpus}: every cluster keeps one standard node",
+            f"num_gpus must be at least {gpus_per_host}, got {num_gpus}: every cluster keeps one "
+            f"standard node",
             param="num_gpus",
         )
     for param, gpus in (("num_gpus", num_gpus), ("num_preemptible_gpus", num_preemptible_gpus)):
@@ -359,7 +371,8 @@ def _check_immutable(row: ClusterRow, sent: Mapping[str, object]) -> None:
     for name, value in sent.items():
         if value is not None and name in present and value != present[name]:
             raise BadInput(
-                f"{name} cannot be changed: it is {present[name]!r}, the request says {value!r}. Make a new cluster.",
+                f"{name} cannot be changed: it is {present[name]!r}, the request says {value!r}. Make "
+                f"a new cluster.",
                 param=name,
             )
 

@@ -102,7 +102,10 @@ class EventDetails:
 
 @dataclass(frozen=True, slots=True)
 class FillState:
-    """Why a target is not met: since when, what was tried last, what comes next. None of it when it is met."""
+    """Why a target is not met.
+
+    Since when, what was tried last, what comes next. None of it when it is met.
+    """
 
     pending_reason: str
     since: datetime
@@ -112,7 +115,10 @@ class FillState:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDetails:
-    """A cluster, whole. `echo` holds what the creator sent and clients must read back verbatim (contract section 11)."""
+    """A cluster, whole.
+
+    `echo` holds what the creator sent and clients must read back verbatim (contract section 11).
+    """
 
     id: str
     name: str
@@ -161,7 +167,10 @@ class ClusterOrder:
 
 @dataclass(frozen=True, slots=True)
 class ClusterChange:
-    """An update: None means unchanged. The immutable fields are only compared; a differing value is refused."""
+    """An update.
+
+    None means unchanged. The immutable fields are only compared; a differing value is refused.
+    """
 
     num_gpus: int | None = None
     num_preemptible_gpus: int | None = None
@@ -241,7 +250,10 @@ class HostDetails:
 
 @dataclass(frozen=True, slots=True)
 class UsageLine:
-    """One line: a node's or cluster's time in one class at one rate. `microdollars` None means unpriced yet."""
+    """One line.
+
+    A node's or cluster's time in one class at one rate. `microdollars` None means unpriced yet.
+    """
 
     cluster_id: str
     cluster_name: str

@@ -37,7 +37,10 @@ class FleetChanges:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Who writes a field: the fleet file (read again on reload) or the API (which the file never overwrites)."""
+    """Who writes a field.
+
+    The fleet file (read again on reload) or the API (which the file never overwrites).
+    """
 
     what: str
     owner: str
@@ -45,13 +48,33 @@ class Ownership:
 
 
 OWNERSHIP = (
-    Ownership("regions: name, driver versions, order", "file", "a region that is not listed is retired when no pool uses it"),
-    Ownership("pools: GPU model, GPUs per host, headroom, turn-over, machine size", "file", "GPUs per host are fixed once hosts are lent"),
-    Ownership("prices", "file", "a new price is valid from the reload on; past time keeps the price it was used at"),
-    Ownership("hosts: existence, pool, fabric block", "file", "a host that is not listed leaves when it is free; a lent one is never forgotten"),
-    Ownership("hosts: cordoned or quarantined", "api", "`ebbtide fleet cordon` and `uncordon`; a reload does not touch it"),
+    Ownership(
+        "regions: name, driver versions, order",
+        "file",
+        "a region that is not listed is retired when no pool uses it",
+    ),
+    Ownership(
+        "pools: GPU model, GPUs per host, headroom, turn-over, machine size",
+        "file",
+        "region, GPU model and GPUs per host are fixed while the pool is in use",
+    ),
+    Ownership(
+        "prices",
+        "file",
+        "a new price is valid from the reload on; past time keeps the price it was used at",
+    ),
+    Ownership(
+        "hosts: existence, pool, fabric block",
+        "file",
+        "a host that is not listed leaves when it is free; a lent one is never forgotten",
+    ),
+    Ownership(
+        "hosts: cordoned or quarantined",
+        "api",
+        "`ebbtide fleet cordon` and `uncordon`; a reload does not touch it",
+    ),
     Ownership("claims, clusters, nodes, projects, keys", "api", "the file knows nothing of them"),
-)  # fmt: skip
+)
 
 
 @dataclass(slots=True)
@@ -67,7 +90,8 @@ class FleetService:
         self._settings = settings
         self._planner = planner
 
-    # -- reading --------------------------------------------------------------------------------------------------
+    # -- reading
+    # --------------------------------------------------------------------------------------------------
 
     async def pools(self, caller: Caller) -> tuple[PoolDetails, ...]:
         """Every pool with its hosts by bucket (operators)."""
@@ -93,7 +117,8 @@ class FleetService:
         require_operator(caller)
         return OWNERSHIP
 
-    # -- acting ---------------------------------------------------------------------------------------------------
+    # -- acting
+    # ---------------------------------------------------------------------------------------------------
 
     async def reclaim(self, caller: Caller, pool: str, hosts: int, reason: str) -> tuple[NodeDetails, ...]:
         """Take up to `hosts` preemptible nodes back with the full drain, for no claim (operators).
@@ -113,7 +138,8 @@ class FleetService:
     async def set_cordon(
         self, caller: Caller, host: str, *, cordoned: bool, reason: str | None = None
     ) -> HostDetails:
-        """Keep a host from new occupants, or let it have them again; the present one stays (operators). Raises NotFound.
+        """Keep a host from new occupants, or let it have them again; the present one stays (operators).
+        Raises NotFound.
 
         Letting it have them again also ends a quarantine.
         """
@@ -268,7 +294,10 @@ class FleetService:
 
 
 async def _refuse_fixed(tx: Tx, before: PoolRow, spec: PoolSpec) -> None:
-    """Region, GPU model and GPUs per host are what clusters were promised: fixed while any cluster uses the pool."""
+    """Region, GPU model and GPUs per host are what clusters were promised.
+
+    Fixed while any cluster uses the pool.
+    """
     changed = [
         name
         for name in ("region", "gpu_type", "gpus_per_host")

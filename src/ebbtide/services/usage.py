@@ -56,7 +56,7 @@ class UsageService:
                 tx, epoch_s(since), epoch_s(until), project_id=project_id, cluster_id=cluster_id
             )
             rates = await fleet.all_rates(tx)
-            credits = await ledger.read(tx, since, until, project_id=project_id, cluster_id=cluster_id)
+            entries = await ledger.read(tx, since, until, project_id=project_id, cluster_id=cluster_id)
         sealed = [one.sealed_until_s for one in found if one.interval.end_s is None]
         return Usage(
             since=since,
@@ -65,7 +65,7 @@ class UsageService:
             lines=_lines(found, rates, epoch_s(since), epoch_s(until), by),
             credits=tuple(
                 CreditLine(row.cluster_id, name, row.note, row.microdollars or 0, row.at)
-                for row, name in credits
+                for row, name in entries
             ),
         )
 

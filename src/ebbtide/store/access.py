@@ -41,7 +41,8 @@ class KeyRow:
 
 
 _KEY = """
-SELECT k.id, k.role, k.hint, p.id AS project_id, p.name AS project_name, p.slug AS project_slug, p.organization_id,
+SELECT k.id, k.role, k.hint, p.id AS project_id, p.name AS project_name, p.slug AS project_slug,
+p.organization_id,
        p.organization_name, k.created_at, k.expires_at, k.revoked_at
 FROM api_keys k JOIN projects p ON p.id = k.project_id
 """

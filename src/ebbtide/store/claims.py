@@ -64,18 +64,23 @@ async def in_force(tx: Tx, pool: str | None = None) -> list[ClaimRow]:
 
 
 async def settle(tx: Tx, pool: str) -> None:
-    """Bring the states of a pool's claims in line with their nodes: SERVED when none waits, ENDED when none is left."""
+    """Bring the states of a pool's claims in line with their nodes.
+
+    SERVED when none waits, ENDED when none is left.
+    """
     await tx.conn.execute(
         sa.text("""
         UPDATE claims c SET
           state = CASE WHEN s.live = 0 THEN 'ended' WHEN s.waiting = 0 THEN 'served' ELSE c.state END,
-          served_at = CASE WHEN s.live > 0 AND s.waiting = 0 THEN COALESCE(c.served_at, :now) ELSE c.served_at END,
+          served_at = CASE WHEN s.live > 0 AND s.waiting = 0 THEN COALESCE(c.served_at, :now) ELSE c.served_at
+          END,
           ended_at = CASE WHEN s.live = 0 THEN COALESCE(c.ended_at, :now) ELSE c.ended_at END
         FROM (
           SELECT c2.id, count(n.uid) FILTER (WHERE n.phase = 'PENDING') AS waiting,
                  count(n.uid) FILTER (WHERE n.phase NOT IN ('REMOVING', 'REMOVED')) AS live
           FROM claims c2 LEFT JOIN nodes n ON n.claim_id = c2.id
-          WHERE c2.pool = :pool AND c2.state = 'open' OR c2.pool = :pool AND c2.ended_at IS NULL AND c2.kind <> 'standard'
+          WHERE c2.pool = :pool AND c2.state = 'open' OR c2.pool = :pool AND c2.ended_at IS NULL AND c2.kind
+          <> 'standard'
           GROUP BY c2.id
         ) s
         WHERE c.id = s.id AND (s.live = 0 OR s.waiting = 0) AND c.ended_at IS NULL

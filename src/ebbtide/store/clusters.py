@@ -162,7 +162,8 @@ async def node_phases(tx: Tx, node_uids: Sequence[str]) -> list[PhaseRow]:
     """The phase history of nodes, in order."""
     rows = await tx.conn.execute(
         sa.text(
-            "SELECT cluster_id, node_uid, phase, at FROM phase_transitions WHERE node_uid = ANY(:uids) ORDER BY no"
+            "SELECT cluster_id, node_uid, phase, at FROM phase_transitions WHERE node_uid = ANY(:uids) "
+            "ORDER BY no"
         ),
         {"uids": list(node_uids)},
     )

@@ -23,21 +23,28 @@ _TRIES = 5
 
 @dataclass(slots=True)
 class Tx:
-    """An open transaction: its connection, the time that everything in it happens at, and whom to wake after commit."""
+    """An open transaction.
+
+    Its connection, the time that everything in it happens at, and whom to wake after commit.
+    """
 
     conn: AsyncConnection
     now: datetime
     loops: set[str] = field(default_factory=set)
 
     def wake(self, loop: str) -> None:
-        """Tell the loop, after commit, that a visit became due. May be lost; due rows are found without it."""
+        """Tell the loop, after commit, that a visit became due.
+
+        May be lost; due rows are found without it.
+        """
         self.loops.add(loop)
 
 
 class Database:
     """An async engine, and the only place that commits.
 
-    clock: says `now` for every transaction; the database's own time where that is wanted (see `AnchoredClock`).
+    clock: says `now` for every transaction; the database's own time where that is wanted (see
+    `AnchoredClock`).
     """
 
     def __init__(self, url: str, clock: Clock, *, pool_size: int = 10) -> None:

@@ -1,6 +1,7 @@
 """Lifecycle events, numbered per cluster without gaps.
 
-The number comes from updating the cluster's row in the event's own transaction: events of one cluster become visible in the
+The number comes from updating the cluster's row in the event's own transaction: events of one cluster become
+visible in the
 order of their numbers, so a reader that remembers the last one never misses any.
 """
 
@@ -94,7 +95,8 @@ async def since(tx: Tx, cluster_ids: Sequence[str], at: datetime) -> list[EventR
     """Events of several clusters from an instant on, in order."""
     rows = await tx.conn.execute(
         sa.text(
-            "SELECT * FROM lifecycle_events WHERE cluster_id = ANY(:ids) AND at >= :at ORDER BY cluster_id, number"
+            "SELECT * FROM lifecycle_events WHERE cluster_id = ANY(:ids) AND at >= :at ORDER BY "
+            "cluster_id, number"
         ),
         {"ids": list(cluster_ids), "at": at},
     )

@@ -83,7 +83,8 @@ class HostRow:
 
 _HOSTS = """
 SELECT h.id, h.name, h.pool, h.fabric_block, h.state, h.state_reason, h.source, h.boot_failures, h.node_uid,
-       n.name AS node_name, n.compute_class AS node_class, n.phase AS node_phase, n.phase_since AS node_since, n.cluster_id,
+       n.name AS node_name, n.compute_class AS node_class, n.phase AS node_phase, n.phase_since AS node_since,
+       n.cluster_id,
        COALESCE(c.name, k.for_whom) AS lent_to
 FROM hosts h LEFT JOIN nodes n ON n.uid = h.node_uid LEFT JOIN clusters c ON c.id = n.cluster_id
 LEFT JOIN claims k ON k.id = n.claim_id
@@ -99,8 +100,8 @@ async def hosts_of(tx: Tx, pool: str | None = None) -> list[HostRow]:
     """Hosts of a pool, or of all, that are in the inventory or still lent."""
     rows = await tx.conn.execute(
         sa.text(
-            _HOSTS
-            + " WHERE (CAST(:pool AS text) IS NULL OR h.pool = :pool) AND (h.state <> 'retired' OR h.node_uid IS NOT NULL)"
+            _HOSTS + " WHERE (CAST(:pool AS text) IS NULL OR h.pool = :pool) AND (h.state <> 'retired' OR "
+            "h.node_uid IS NOT NULL)"
             " ORDER BY h.pool, h.fabric_block, h.name"
         ),
         {"pool": pool},

@@ -33,14 +33,18 @@ async def open_(tx: Tx, opened: Sequence[Opened]) -> None:
         sa.text("""
         INSERT INTO intervals (node_no, node_uid, cluster_id, project_id, pool, compute_class, gpus, start_s)
         SELECT n.no, n.uid, n.cluster_id, n.project_id, n.pool, n.compute_class, n.gpus, o.start_s
-        FROM unnest(CAST(:uids AS text[]), CAST(:starts AS bigint[])) AS o(uid, start_s) JOIN nodes n ON n.uid = o.uid
+        FROM unnest(CAST(:uids AS text[]), CAST(:starts AS bigint[])) AS o(uid, start_s) JOIN nodes n ON n.uid
+        = o.uid
         """),
         {"uids": [one.node_uid for one in opened], "starts": [epoch_s(one.at) for one in opened]},
     )
 
 
 async def close(tx: Tx, closed: Sequence[Closed]) -> None:
-    """Stop billing nodes at the instants given. What lies behind (a host that had vanished before midnight) is cut off."""
+    """Stop billing nodes at the instants given.
+
+    What lies behind (a host that had vanished before midnight) is cut off.
+    """
     if not closed:
         return
     await tx.conn.execute(
@@ -53,7 +57,8 @@ async def close(tx: Tx, closed: Sequence[Closed]) -> None:
     )
 
 
-# Two statements, not one with a CTE: the added days must find the first one cut already, or the constraint that forbids
+# Two statements, not one with a CTE: the added days must find the first one cut already, or the constraint
+# that forbids
 # overlaps refuses them.
 _CUT = sa.text("""
 UPDATE intervals i SET end_s = (i.start_s / 86400 + 1) * 86400
@@ -71,7 +76,10 @@ WHERE o.no = ANY(:cut)
 
 
 async def roll_days(tx: Tx, limit: int) -> int:
-    """Close open intervals at the midnights that have passed and go on behind them; answer how many were cut."""
+    """Close open intervals at the midnights that have passed and go on behind them.
+
+    Answer how many were cut.
+    """
     today = epoch_s(tx.now) // DAY_S * DAY_S
     cut = (await tx.conn.execute(_CUT, {"today": today, "limit": limit})).scalars().all()
     if cut:
@@ -90,7 +98,8 @@ class Sealed:
     gpu_type: str
 
 
-# A node's time is proven by the last observation that saw it healthy; a closed interval by the move that closed it.
+# A node's time is proven by the last observation that saw it healthy; a closed interval by the move that
+# closed it.
 _READ = """
 SELECT i.*, n.name AS node_name, c.name AS cluster_name, c.gpu_type, n.healthy_until, c.observed_until
 FROM intervals i JOIN nodes n ON n.uid = i.node_uid JOIN clusters c ON c.id = i.cluster_id

@@ -1,4 +1,7 @@
-"""Entries that intervals and rates do not give by themselves: credits and corrections, each once by its reference."""
+"""Entries that intervals and rates do not give by themselves.
+
+Credits and corrections, each once by its reference.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,8 @@ async def read(
     """Entries of a span, each with its node's name."""
     rows = await tx.conn.execute(
         sa.text("""
-        SELECT l.ref, l.kind, l.project_id, l.cluster_id, l.node_uid, l.gpu_seconds, l.microdollars, l.note, l.at,
+        SELECT l.ref, l.kind, l.project_id, l.cluster_id, l.node_uid, l.gpu_seconds, l.microdollars, l.note,
+        l.at,
                n.name AS node_name
         FROM ledger_entries l LEFT JOIN nodes n ON n.uid = l.node_uid
         WHERE l.at >= :since AND l.at < :until

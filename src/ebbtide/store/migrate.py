@@ -1,4 +1,7 @@
-"""Bringing a database's schema up to date (Alembic). Run by `up`, `serve` and `worker` at their start, and by tests."""
+"""Bringing a database's schema up to date (Alembic).
+
+Run by `up`, `serve` and `worker` at their start, and by tests.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ def _config(connection: sa.Connection) -> Config:
 
 
 def upgrade(url: str) -> None:
-    """Bring the schema at `url` to the newest revision. Raises StartupError when the database cannot be reached."""
+    """Bring the schema at `url` to the newest revision.
+
+    Raises StartupError when the database cannot be reached.
+    """
     engine = sa.create_engine(url)
     try:
         with engine.begin() as connection:
@@ -40,7 +46,10 @@ def upgrade(url: str) -> None:
 
 
 def differences(url: str) -> list[object]:
-    """What the tables in the code have that the migrated schema has not, or the other way round. Empty when they agree."""
+    """What the tables in the code have that the migrated schema has not, or the other way round.
+
+    Empty when they agree.
+    """
     engine = sa.create_engine(url)
     try:
         with engine.connect() as connection:

@@ -1,7 +1,9 @@
 """Nodes: the one function that writes phases, and how nodes are read.
 
-`move` takes many moves at once and does everything that belongs to a move in one go: the phase, its history, the lifecycle
-event, the host's occupant, the billable interval, and the visits that become due. Lock order everywhere: pool, nodes, hosts,
+`move` takes many moves at once and does everything that belongs to a move in one go: the phase, its history,
+the lifecycle
+event, the host's occupant, the billable interval, and the visits that become due. Lock order everywhere:
+pool, nodes, hosts,
 clusters, visits.
 """
 
@@ -32,7 +34,10 @@ from ebbtide.store.visits import Loop
 
 @dataclass(frozen=True, slots=True)
 class NewNode:
-    """A node to be written. With a host it starts SCHEDULING (RUNNING for a host handed to somebody else), without PENDING."""
+    """A node to be written.
+
+    With a host it starts SCHEDULING (RUNNING for a host handed to somebody else), without PENDING.
+    """
 
     uid: str
     name: str
@@ -138,18 +143,21 @@ UPDATE nodes n SET
     removed_at = CASE WHEN m.after = 'REMOVED' THEN :now ELSE n.removed_at END,
     instance_id = COALESCE(m.instance_id, n.instance_id),
     address = COALESCE(m.address, n.address)
-FROM unnest(CAST(:uids AS text[]), CAST(:befores AS text[]), CAST(:afters AS text[]), CAST(:host_ids AS text[]),
+FROM unnest(CAST(:uids AS text[]), CAST(:befores AS text[]), CAST(:afters AS text[]), CAST(:host_ids AS
+text[]),
             CAST(:drain_kinds AS text[]), CAST(:deadlines AS timestamptz[]), CAST(:whys AS text[]),
             CAST(:taken_fors AS text[]), CAST(:end_reasons AS text[]), CAST(:instance_ids AS text[]),
             CAST(:addresses AS text[]))
      AS m(uid, before, after, host_id, drain_kind, deadline, why, taken_for, end_reason, instance_id, address)
 WHERE n.uid = m.uid AND n.phase = m.before
-RETURNING n.uid, n.no, n.name, n.cluster_id, n.project_id, n.pool, n.compute_class, n.gpus, n.host_id, n.deadline
+RETURNING n.uid, n.no, n.name, n.cluster_id, n.project_id, n.pool, n.compute_class, n.gpus, n.host_id,
+n.deadline
 """)
 
 
 async def move(tx: Tx, moves: Sequence[Move], *, cooldown_s: int = 0) -> list[Moved]:
-    """Carry out moves, each through the transition table; answer those that happened (others were faster with the rest).
+    """Carry out moves, each through the transition table; answer those that happened (others were faster with
+    the rest).
 
     cooldown_s: how long a host given back by demand that displaces is not lent to preemptible nodes.
     """
@@ -208,7 +216,8 @@ async def _write_history(tx: Tx, changes: Sequence[tuple[str, str | None, Phase]
     await tx.conn.execute(
         sa.text("""
         INSERT INTO phase_transitions (node_uid, cluster_id, phase, at)
-        SELECT u, c, p, :now FROM unnest(CAST(:uids AS text[]), CAST(:clusters AS text[]), CAST(:phases AS text[])) AS h(u, c, p)
+        SELECT u, c, p, :now FROM unnest(CAST(:uids AS text[]), CAST(:clusters AS text[]), CAST(:phases AS
+        text[])) AS h(u, c, p)
         """),
         {
             "now": tx.now,
@@ -242,7 +251,8 @@ async def _vacate(tx: Tx, moved: Sequence[Moved], cooldown_s: int) -> None:
     cooling = [node.uid for node in moved if node.compute_class is not ComputeClass.PREEMPTIBLE]
     await tx.conn.execute(
         sa.text("""
-        UPDATE hosts SET lendable_at = CASE WHEN node_uid = ANY(:cooling) THEN CAST(:until AS timestamptz) END,
+        UPDATE hosts SET lendable_at = CASE WHEN node_uid = ANY(:cooling) THEN CAST(:until AS timestamptz)
+        END,
                          node_uid = NULL
         WHERE node_uid = ANY(:uids)
         """),
@@ -331,11 +341,15 @@ class NodeRow:
 
 
 _LOAD = """
-SELECT n.uid, n.no, n.name, n.cluster_id, c.name AS cluster_name, c.kubeconfig, n.project_id, n.pool, n.host_id,
-       h.name AS host_name, h.fabric_block, p.region, p.gpu_type, n.compute_class, n.gpus, n.phase, n.phase_since,
+SELECT n.uid, n.no, n.name, n.cluster_id, c.name AS cluster_name, c.kubeconfig, n.project_id, n.pool,
+n.host_id,
+       h.name AS host_name, h.fabric_block, p.region, p.gpu_type, n.compute_class, n.gpus, n.phase,
+       n.phase_since,
        n.created_at,
-       COALESCE(n.placed_at, n.created_at) AS placed_at, n.running_at, n.drain_kind, n.draining_at, n.deadline, n.ends_at, n.drain_attempted_at,
-       n.notified_at, n.first_signal_at, n.left_at, n.left_empty, n.end_reason, n.why, n.instance_id, n.stopped_at,
+       COALESCE(n.placed_at, n.created_at) AS placed_at, n.running_at, n.drain_kind, n.draining_at,
+       n.deadline, n.ends_at, n.drain_attempted_at,
+       n.notified_at, n.first_signal_at, n.left_at, n.left_empty, n.end_reason, n.why, n.instance_id,
+       n.stopped_at,
        n.out_of_cluster_at, n.admitted_at, n.workload_pods, n.cordoned, n.healthy_until
 FROM nodes n JOIN pools p ON p.name = n.pool
 LEFT JOIN clusters c ON c.id = n.cluster_id LEFT JOIN hosts h ON h.id = n.host_id
@@ -374,8 +388,8 @@ async def of_clusters(tx: Tx, cluster_ids: Sequence[str], phases: Sequence[Phase
     """Nodes of several clusters in the phases given."""
     rows = await tx.conn.execute(
         sa.text(
-            _LOAD
-            + " WHERE n.cluster_id = ANY(:ids) AND n.phase <> 'REMOVED' AND n.phase = ANY(:phases) ORDER BY n.no"
+            _LOAD + " WHERE n.cluster_id = ANY(:ids) AND n.phase <> 'REMOVED' AND n.phase = ANY(:phases) "
+            "ORDER BY n.no"
         ),
         {"ids": list(cluster_ids), "phases": list(phases)},
     )

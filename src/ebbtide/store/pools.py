@@ -1,6 +1,7 @@
 """A pool's capacity: the lock, the view that plans are made from, free hosts, and who could be taken.
 
-Everything here is arithmetic over rows; no "free" number is stored. `lock` comes first in every capacity transaction.
+Everything here is arithmetic over rows; no "free" number is stored. `lock` comes first in every capacity
+transaction.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ class PoolRow:
     generation: int
 
 
-_COLUMNS = "name, region, gpu_type, gpus_per_host, headroom_hosts, turn_over_s, boot_s, memory_gib, cpu_cores, provider, generation"
+_COLUMNS = (
+    "name, region, gpu_type, gpus_per_host, headroom_hosts, turn_over_s, boot_s, memory_gib, "
+    "cpu_cores, provider, generation"
+)
 
 
 def _row(row: sa.Row[tuple[object, ...]]) -> PoolRow:
@@ -40,7 +44,10 @@ def _row(row: sa.Row[tuple[object, ...]]) -> PoolRow:
 
 
 async def lock(tx: Tx, pool: str) -> PoolRow:
-    """Lock the pool by writing to it. Raises NotFound. Every plan for the pool waits here for the one before."""
+    """Lock the pool by writing to it.
+
+    Raises NotFound. Every plan for the pool waits here for the one before.
+    """
     row = (
         await tx.conn.execute(
             sa.text(f"UPDATE pools SET generation = generation + 1 WHERE name = :name RETURNING {_COLUMNS}"),
@@ -71,14 +78,16 @@ async def find(tx: Tx, region: str, gpu_type: str) -> list[PoolRow]:
     """Pools of a region with that GPU model, by name."""
     rows = await tx.conn.execute(
         sa.text(
-            f"SELECT {_COLUMNS} FROM pools WHERE region = :r AND gpu_type = :g AND retired_at IS NULL ORDER BY name"
+            f"SELECT {_COLUMNS} FROM pools WHERE region = :r AND gpu_type = :g AND retired_at IS NULL "
+            f"ORDER BY name"
         ),
         {"r": region, "g": gpu_type},
     )
     return [_row(row) for row in rows]
 
 
-# One statement, so that all counts are of one instant: a host on its way from "leaving" to "free" is seen exactly once.
+# One statement, so that all counts are of one instant: a host on its way from "leaving" to "free" is seen
+# exactly once.
 _VIEW = sa.text("""
 SELECT
   (SELECT jsonb_object_agg(fabric_block, n) FROM (
@@ -87,11 +96,14 @@ SELECT
   (SELECT count(*) FROM hosts
       WHERE pool = :pool AND state = 'available' AND node_uid IS NULL AND lendable_at > :now) AS cooling,
   (SELECT min(lendable_at) FROM hosts
-      WHERE pool = :pool AND state = 'available' AND node_uid IS NULL AND lendable_at > :now) AS cooling_until,
+      WHERE pool = :pool AND state = 'available' AND node_uid IS NULL AND lendable_at > :now) AS
+      cooling_until,
   (SELECT count(*) FROM nodes n JOIN hosts h ON h.id = n.host_id
-      WHERE n.pool = :pool AND n.phase IN ('DRAINING', 'REMOVING') AND n.phase <> 'REMOVED' AND h.state = 'available') AS leaving,
+      WHERE n.pool = :pool AND n.phase IN ('DRAINING', 'REMOVING') AND n.phase <> 'REMOVED' AND h.state =
+      'available') AS leaving,
   (SELECT count(*) FROM nodes
-      WHERE pool = :pool AND phase = 'PENDING' AND compute_class <> 'maintenance' AND phase <> 'REMOVED') AS promised
+      WHERE pool = :pool AND phase = 'PENDING' AND compute_class <> 'maintenance' AND phase <> 'REMOVED') AS
+      promised
 """)
 
 
@@ -118,7 +130,8 @@ async def free_hosts(
     for block, count in sorted(blocks.items()):
         rows = await tx.conn.execute(
             sa.text("""
-            SELECT id FROM hosts WHERE pool = :pool AND fabric_block = :block AND state = 'available' AND node_uid IS NULL
+            SELECT id FROM hosts WHERE pool = :pool AND fabric_block = :block AND state = 'available' AND
+            node_uid IS NULL
               AND (NOT :lendable OR lendable_at IS NULL OR lendable_at <= :now)
             ORDER BY name LIMIT :count
             """),
@@ -133,7 +146,8 @@ async def lendable_blocks(tx: Tx, pool: str) -> dict[str, int]:
     rows = await tx.conn.execute(
         sa.text("""
         SELECT fabric_block, count(*) AS n FROM hosts
-        WHERE pool = :pool AND state = 'available' AND node_uid IS NULL AND (lendable_at IS NULL OR lendable_at <= :now)
+        WHERE pool = :pool AND state = 'available' AND node_uid IS NULL AND (lendable_at IS NULL OR
+        lendable_at <= :now)
         GROUP BY fabric_block
         """),
         {"pool": pool, "now": tx.now},
@@ -163,7 +177,8 @@ async def count_reclaimable(tx: Tx, pool: str) -> int:
         await tx.conn.execute(
             sa.text("""
             SELECT count(*) FROM nodes n JOIN hosts h ON h.id = n.host_id
-            WHERE n.pool = :pool AND n.phase = ANY(:phases) AND n.phase <> 'REMOVED' AND n.compute_class = 'preemptible'
+            WHERE n.pool = :pool AND n.phase = ANY(:phases) AND n.phase <> 'REMOVED' AND n.compute_class =
+            'preemptible'
               AND h.state = 'available'
             """),
             {"pool": pool, "phases": list(_TAKEABLE)},
@@ -173,7 +188,8 @@ async def count_reclaimable(tx: Tx, pool: str) -> int:
 
 
 async def candidates(tx: Tx, pool: str, *, cluster_id: str | None = None) -> list[Candidate]:
-    """Preemptible nodes that could be taken. A host that would not come back as available does not serve a claim, so a
+    """Preemptible nodes that could be taken. A host that would not come back as available does not serve a
+    claim, so a
     reclaim (no cluster given) leaves nodes on cordoned hosts alone."""
     return await _candidates(tx, pool, ComputeClass.PREEMPTIBLE, cluster_id)
 
@@ -188,7 +204,8 @@ async def _candidates(
 ) -> list[Candidate]:
     rows = await tx.conn.execute(
         sa.text("""
-        SELECT n.uid, n.cluster_id, n.project_id, n.phase, n.workload_pods, n.running_at, n.cordoned, h.fabric_block
+        SELECT n.uid, n.cluster_id, n.project_id, n.phase, n.workload_pods, n.running_at, n.cordoned,
+        h.fabric_block
         FROM nodes n JOIN hosts h ON h.id = n.host_id
         WHERE n.pool = :pool AND n.phase = ANY(:phases) AND n.phase <> 'REMOVED' AND n.compute_class = :class
           AND (n.cluster_id = :cluster OR CAST(:cluster AS text) IS NULL AND h.state = 'available')
@@ -214,7 +231,8 @@ _HOLDINGS = """
 SELECT c.id, c.project_id, c.weight, p.weight AS project_weight, pool.gpus_per_host,
        CASE WHEN c.phase IN ('DELETING', 'DELETED') THEN 0 ELSE c.target_hosts END AS target,
        c.fill_backoff_until,
-       count(n.uid) AS held, count(n.uid) FILTER (WHERE n.phase IN ('SCHEDULING', 'BOOTING', 'BOOTSTRAPPING')) AS joining
+       count(n.uid) AS held, count(n.uid) FILTER (WHERE n.phase IN ('SCHEDULING', 'BOOTING', 'BOOTSTRAPPING'))
+       AS joining
 FROM clusters c JOIN projects p ON p.id = c.project_id JOIN pools pool ON pool.name = c.pool
 LEFT JOIN nodes n ON n.cluster_id = c.id AND n.compute_class = 'preemptible' AND n.phase <> 'REMOVED'
      AND n.phase IN ('SCHEDULING', 'BOOTING', 'BOOTSTRAPPING', 'RUNNING', 'DRAINING')
@@ -237,7 +255,10 @@ class ClusterHolding:
 
 
 async def holdings(tx: Tx, pool: str) -> list[ClusterHolding]:
-    """What each cluster of the pool holds and wants in preemptible GPUs. Only clusters that nodes could join."""
+    """What each cluster of the pool holds and wants in preemptible GPUs.
+
+    Only clusters that nodes could join.
+    """
     rows = await tx.conn.execute(sa.text(_HOLDINGS), {"pool": pool})
     return [
         ClusterHolding(
@@ -270,8 +291,10 @@ async def waiting(tx: Tx, pool: str, limit: int) -> list[Waiting]:
     """Promised nodes of the pool, those of the oldest claim first."""
     rows = await tx.conn.execute(
         sa.text("""
-        SELECT n.uid, n.claim_id, n.cluster_id, n.compute_class FROM nodes n JOIN claims c ON c.id = n.claim_id
-        WHERE n.pool = :pool AND n.phase = 'PENDING' AND n.phase <> 'REMOVED' AND n.compute_class <> 'maintenance'
+        SELECT n.uid, n.claim_id, n.cluster_id, n.compute_class FROM nodes n JOIN claims c ON c.id =
+        n.claim_id
+        WHERE n.pool = :pool AND n.phase = 'PENDING' AND n.phase <> 'REMOVED' AND n.compute_class <>
+        'maintenance'
         ORDER BY c.no, n.no LIMIT :limit
         """),
         {"pool": pool, "limit": limit},
@@ -294,7 +317,8 @@ async def standard_gaps(tx: Tx, pool: str) -> list[StandardGap]:
     rows = await tx.conn.execute(
         sa.text("""
         SELECT c.id, c.project_id, c.node_group, c.standard_hosts - count(n.uid) AS missing
-        FROM clusters c LEFT JOIN nodes n ON n.cluster_id = c.id AND n.compute_class = 'standard' AND n.phase <> 'REMOVED'
+        FROM clusters c LEFT JOIN nodes n ON n.cluster_id = c.id AND n.compute_class = 'standard' AND n.phase
+        <> 'REMOVED'
              AND n.phase NOT IN ('DRAINING', 'REMOVING')
         WHERE c.pool = :pool AND c.phase NOT IN ('DELETING', 'DELETED')
         GROUP BY c.id HAVING c.standard_hosts > count(n.uid) ORDER BY c.created_at, c.id
@@ -308,7 +332,8 @@ async def bucket_counts(tx: Tx, pool: str) -> list[tuple[str, str | None, str | 
     """(host state, occupant's class, occupant's phase, hosts), for `core.hosts.bucket`."""
     rows = await tx.conn.execute(
         sa.text("""
-        SELECT h.state, n.compute_class, n.phase, count(*) AS n FROM hosts h LEFT JOIN nodes n ON n.uid = h.node_uid
+        SELECT h.state, n.compute_class, n.phase, count(*) AS n FROM hosts h LEFT JOIN nodes n ON n.uid =
+        h.node_uid
         WHERE h.pool = :pool GROUP BY h.state, n.compute_class, n.phase
         """),
         {"pool": pool},

@@ -1,4 +1,7 @@
-"""Nodes as people and clients read them: with host, machine size, last outcome. Many clusters in one query."""
+"""Nodes as people and clients read them.
+
+With host, machine size, last outcome. Many clusters in one query.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,10 @@ class NodeReading:
 
 
 _READ = """
-SELECT n.uid, n.name, n.cluster_id, n.compute_class, n.phase, n.gpus, h.name AS host_name, n.instance_id, n.address,
-       p.memory_gib, p.cpu_cores, n.created_at, n.running_at, n.draining_at, n.deadline, n.left_at, n.removed_at,
+SELECT n.uid, n.name, n.cluster_id, n.compute_class, n.phase, n.gpus, h.name AS host_name, n.instance_id,
+n.address,
+       p.memory_gib, p.cpu_cores, n.created_at, n.running_at, n.draining_at, n.deadline, n.left_at,
+       n.removed_at,
        n.drain_kind, n.end_reason, n.why, v.outcome
 FROM nodes n JOIN pools p ON p.name = n.pool LEFT JOIN hosts h ON h.id = n.host_id
 LEFT JOIN visits v ON v.loop = 'lifecycle' AND v.key = n.uid
@@ -46,7 +51,10 @@ LEFT JOIN visits v ON v.loop = 'lifecycle' AND v.key = n.uid
 
 
 async def of_clusters(tx: Tx, cluster_ids: Sequence[str], gone_since: datetime) -> list[NodeReading]:
-    """Nodes of clusters: all that are there, and those that left since the instant given. In order of placement."""
+    """Nodes of clusters.
+
+    All that are there, and those that left since the instant given. In order of placement.
+    """
     rows = await tx.conn.execute(
         sa.text(
             _READ

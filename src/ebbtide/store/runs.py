@@ -42,7 +42,8 @@ async def stop(tx: Tx, run_id: str) -> None:
 async def bury_dead(tx: Tx, *, all_others: bool, run_id: str) -> list[RunRow]:
     """Mark runs as killed that ended without saying so, and answer them.
 
-    all_others: whoever asks knows that it is the only worker there can be (an embedded server); else only runs whose
+    all_others: whoever asks knows that it is the only worker there can be (an embedded server); else only
+    runs whose
     heartbeat is too old.
     """
     limit = tx.now if all_others else tx.now - timedelta(seconds=DEAD_AFTER_S)

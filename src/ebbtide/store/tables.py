@@ -1,6 +1,7 @@
 """Every table. Constraints carry the invariants: what the code must never do, the database refuses.
 
-Instants are timestamptz, billable seconds whole epoch seconds (int8), money micro-dollars (int8). Ids are text: UUIDs in
+Instants are timestamptz, billable seconds whole epoch seconds (int8), money micro-dollars (int8). Ids are
+text: UUIDs in
 their canonical form, except for what the operator names (pools, regions).
 """
 
@@ -103,7 +104,8 @@ hosts = sa.Table(
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("state_reason", sa.Text),
     sa.Column("source", sa.Text, nullable=False),
-    # The present occupant, so that "free" is an index scan. Written by store/nodes.move only, with the node's phase.
+    # The present occupant, so that "free" is an index scan. Written by store/nodes.move only, with the node's
+    # phase.
     sa.Column("node_uid", sa.Text, unique=True),
     sa.Column("boot_failures", sa.Integer, nullable=False, server_default="0"),
     sa.Column("lendable_at", INSTANT),  # not lent to preemptible before this; standard may have it at once

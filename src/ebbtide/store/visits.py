@@ -1,7 +1,10 @@
-"""Which rows are due for a visit of which loop: leases with fencing, hints that cannot be lost while a visit runs.
+"""Which rows are due for a visit of which loop: leases with fencing, hints that cannot be lost while a visit
+runs.
 
-One row per (loop, key). `due_at` null means settled. A visit is leased to one worker at a time; the lease's `fence` grows with
-each claim, and `finish` refuses a fence that is not the latest, so a worker that was thought dead cannot write.
+One row per (loop, key). `due_at` null means settled. A visit is leased to one worker at a time; the lease's
+`fence` grows with
+each claim, and `finish` refuses a fence that is not the latest, so a worker that was thought dead cannot
+write.
 """
 
 from __future__ import annotations
@@ -39,7 +42,10 @@ class Visit:
     lease_until: datetime
 
     def check(self, now: datetime) -> None:
-        """Before each outside call: raise LeaseLost when the lease is over and somebody else may have the row."""
+        """Before each outside call.
+
+        Raise LeaseLost when the lease is over and somebody else may have the row.
+        """
         if now >= self.lease_until:
             raise LeaseLost(f"the lease on {self.loop} {self.key} ended at {self.lease_until}")
 
@@ -58,7 +64,8 @@ class Finish:
 _HINT = sa.text("""
 INSERT INTO visits AS v (loop, key, cluster_id, urgent, due_at, hints)
 SELECT :loop, k, c, u, d, 1
-FROM unnest(CAST(:keys AS text[]), CAST(:clusters AS text[]), CAST(:urgent AS bool[]), CAST(:due AS timestamptz[]))
+FROM unnest(CAST(:keys AS text[]), CAST(:clusters AS text[]), CAST(:urgent AS bool[]), CAST(:due AS
+timestamptz[]))
      AS h(k, c, u, d)
 ORDER BY k
 ON CONFLICT (loop, key) DO UPDATE
@@ -102,7 +109,8 @@ async def wake_existing(tx: Tx, loop: Loop, keys: Sequence[str]) -> None:
     result = await tx.conn.execute(
         sa.text("""
         UPDATE visits SET due_at = LEAST(COALESCE(due_at, :now), :now), hints = hints + 1
-        WHERE (loop, key) IN (SELECT loop, key FROM visits WHERE loop = :loop AND key = ANY(:keys) ORDER BY key FOR UPDATE)
+        WHERE (loop, key) IN (SELECT loop, key FROM visits WHERE loop = :loop AND key = ANY(:keys) ORDER BY
+        key FOR UPDATE)
         """),
         {"loop": loop, "keys": list(keys), "now": tx.now},
     )
@@ -110,7 +118,8 @@ async def wake_existing(tx: Tx, loop: Loop, keys: Sequence[str]) -> None:
         tx.wake(loop)
 
 
-# The cap counts within one batch: one sick cluster with many due nodes leaves room for the others in every claim.
+# The cap counts within one batch: one sick cluster with many due nodes leaves room for the others in every
+# claim.
 _CLAIM = sa.text("""
 WITH due AS (
     SELECT loop, key, urgent, due_at,
@@ -126,7 +135,8 @@ WITH due AS (
 )
 UPDATE visits v SET lease_owner = :owner, lease_until = :lease_until, fence = v.fence + 1
 FROM picked p
-WHERE v.loop = p.loop AND v.key = p.key AND (v.lease_until IS NULL OR v.lease_until <= :now) AND v.due_at <= :now
+WHERE v.loop = p.loop AND v.key = p.key AND (v.lease_until IS NULL OR v.lease_until <= :now) AND v.due_at <=
+:now
 RETURNING v.loop, v.key, v.fence, v.hints, v.failures, v.urgent, v.due_at
 """)
 
@@ -134,7 +144,9 @@ RETURNING v.loop, v.key, v.fence, v.hints, v.failures, v.urgent, v.due_at
 async def claim(
     tx: Tx, loop: Loop, owner: str, *, limit: int, lease_s: int, cap_per_cluster: int = 1_000_000
 ) -> list[Visit]:
-    """Lease up to `limit` due visits of one loop, urgent ones first, at most `cap_per_cluster` of one cluster."""
+    """Lease up to `limit` due visits of one loop, urgent ones first, at most `cap_per_cluster` of one
+    cluster.
+    """
     until = tx.now + timedelta(seconds=lease_s)
     rows = await tx.conn.execute(
         _CLAIM,
@@ -157,8 +169,10 @@ SET due_at = CASE WHEN v.hints <> f.hints THEN LEAST(v.due_at, :now) ELSE f.agai
     outcome = f.outcome, outcome_at = :now, lease_owner = NULL, lease_until = NULL,
     failures = CASE WHEN f.failed THEN v.failures + 1 ELSE 0 END,
     urgent = COALESCE(f.urgent, v.urgent)
-FROM unnest(CAST(:loops AS text[]), CAST(:keys AS text[]), CAST(:fences AS bigint[]), CAST(:hints AS bigint[]),
-            CAST(:outcomes AS text[]), CAST(:agains AS timestamptz[]), CAST(:failed AS bool[]), CAST(:urgent AS bool[]))
+FROM unnest(CAST(:loops AS text[]), CAST(:keys AS text[]), CAST(:fences AS bigint[]), CAST(:hints AS
+bigint[]),
+            CAST(:outcomes AS text[]), CAST(:agains AS timestamptz[]), CAST(:failed AS bool[]), CAST(:urgent
+            AS bool[]))
      AS f(loop, key, fence, hints, outcome, again_at, failed, urgent)
 WHERE v.loop = f.loop AND v.key = f.key AND v.fence = f.fence AND v.lease_until IS NOT NULL
 RETURNING v.loop, v.due_at
@@ -166,7 +180,10 @@ RETURNING v.loop, v.due_at
 
 
 async def finish(tx: Tx, finishes: Sequence[Finish]) -> None:
-    """End visits and say when they are due again. Raises LeaseLost (nothing may then be committed) if one was taken over."""
+    """End visits and say when they are due again.
+
+    Raises LeaseLost (nothing may then be committed) if one was taken over.
+    """
     if not finishes:
         return
     rows = (
@@ -195,7 +212,10 @@ async def finish(tx: Tx, finishes: Sequence[Finish]) -> None:
 
 
 async def next_due(tx: Tx, loops: Sequence[Loop] | None = None) -> tuple[datetime, Loop] | None:
-    """When the earliest visit may be claimed, and of which loop. A leased one counts from the end of its lease."""
+    """When the earliest visit may be claimed, and of which loop.
+
+    A leased one counts from the end of its lease.
+    """
     row = (
         await tx.conn.execute(
             sa.text("""
@@ -220,7 +240,8 @@ async def free_leases(tx: Tx, owner: str) -> int:
     """End every lease of a worker that is known to be dead. Its visits may be claimed at once."""
     result = await tx.conn.execute(
         sa.text(
-            "UPDATE visits SET lease_owner = NULL, lease_until = NULL, fence = fence + 1 WHERE lease_owner = :owner"
+            "UPDATE visits SET lease_owner = NULL, lease_until = NULL, fence = fence + 1 WHERE "
+            "lease_owner = :owner"
         ),
         {"owner": owner},
     )

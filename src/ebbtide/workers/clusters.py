@@ -1,4 +1,7 @@
-"""A cluster's next step: its control plane comes up, its phase follows its standard nodes, it goes away when told."""
+"""A cluster's next step.
+
+Its control plane comes up, its phase follows its standard nodes, it goes away when told.
+"""
 
 from __future__ import annotations
 

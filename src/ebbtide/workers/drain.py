@@ -1,4 +1,7 @@
-"""A draining node's visit: notice, SIGTERM, wait, and leave when empty or at the deadline. The timetable is core.drain's."""
+"""A draining node's visit.
+
+Notice, SIGTERM, wait, and leave when empty or at the deadline. The timetable is core.drain's.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +56,15 @@ class Drains:
         return await self._wait(visit, node, seen, step, refused)
 
     async def _begin(self, node: NodeRow) -> NodeRow:
-        """Note that a worker is at it, before any call outside; decide once whether the notice comes late by our fault."""
+        """Note that a worker is at it, before any call outside.
+
+        Decide once whether the notice comes late by our fault.
+        """
         if node.drain_attempted_at is not None:
             return node
         async with self._db.transaction() as tx:
-            assert node.deadline is not None and node.draining_at is not None
+            assert node.deadline is not None
+            assert node.draining_at is not None
             end = late_end(node.deadline, tx.now, self._settings.drain)
             facts: dict[str, object] = {"drain_attempted_at": tx.now}
             if end and node.drain_kind is DrainKind.RECLAIM and await runs.was_down(tx, node.draining_at):
@@ -69,8 +76,13 @@ class Drains:
         return reloaded
 
     async def _credit_late(self, tx: Tx, node: NodeRow, end: datetime) -> None:
-        """Say it, and credit what the tenant was billed for between the notice and the SIGTERM that did not come."""
-        assert node.cluster_id and node.project_id and node.deadline and node.draining_at
+        """Say it, and credit what the tenant was billed for between the notice and the SIGTERM that did not
+        come.
+        """
+        assert node.cluster_id
+        assert node.project_id
+        assert node.deadline
+        assert node.draining_at
         event = events.late_notice(tx.now, end, node.deadline)
         await stored_events.append(tx, [NewEvent(node.cluster_id, node.uid, node.name, event)])
         silent_s = int((min(tx.now, node.deadline) - node.draining_at).total_seconds())
@@ -95,7 +107,10 @@ class Drains:
     async def _tell(
         self, node: NodeRow, cluster: ClusterRef, ref: NodeRef, step: DrainStep
     ) -> tuple[str, ...]:
-        """Send what is due; answer why budgets refused. The first signal's time is written before anything is waited for."""
+        """Send what is due.
+
+        Answer why budgets refused. The first signal's time is written before anything is waited for.
+        """
         refused: list[str] = []
         if step.evict:
             results = await self._driver.evict(cluster, ref, step.evict)
@@ -164,5 +179,7 @@ def _notice(node: NodeRow) -> Notice:
 
 
 def _state(node: NodeRow) -> DrainState:
-    assert node.deadline is not None and node.ends_at is not None and node.drain_kind is not None
+    assert node.deadline is not None
+    assert node.ends_at is not None
+    assert node.drain_kind is not None
     return DrainState(node.drain_kind, node.deadline, node.ends_at)

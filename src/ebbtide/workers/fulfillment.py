@@ -25,7 +25,10 @@ class Fulfillment(SingleVisits):
             replaced = await self._planner.replace_standard(tx, pool)
             taken = await self._planner.replan(tx, pool)
             lent, again = await self._planner.refill(tx, pool)
-            sentence = f"{assigned} hosts to claims, {replaced} standard nodes replaced, {taken} more taken, {lent} hosts lent"
+            sentence = (
+                f"{assigned} hosts to claims, {replaced} standard nodes replaced, {taken} more "
+                f"taken, {lent} hosts lent"
+            )
             return await finish(tx, visit, Outcome(sentence, again))
 
         return await self._db.run(work)

@@ -1,4 +1,7 @@
-"""Comparing the provider's list with the ledger, both ways: machines nobody asked for, and machines that are missing."""
+"""Comparing the provider's list with the ledger, both ways.
+
+Machines nobody asked for, and machines that are missing.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,8 @@ class Leaks(SingleVisits):
         listed = await self._provider.list(visit.key)
         async with self._db.read() as tx:
             live = {node.uid: node for node in await nodes.of_pool(tx, visit.key)}
-        # Read after the list: a node placed since is not on the list yet, one removed since is still on it and is done.
+        # Read after the list: a node placed since is not on the list yet, one removed since is still on it
+        # and is done.
         leaked = [instance for instance in listed if instance.node_uid not in live]
         for instance in leaked:
             visit.check(self._db.clock.now())

@@ -1,4 +1,7 @@
-"""A node's next step: one visit, one move. What a phase needs is in one function each; the drain has a file of its own."""
+"""A node's next step.
+
+One visit, one move. What a phase needs is in one function each; the drain has a file of its own.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,8 @@ class Lifecycle(SingleVisits):
             return await self._drains.visit(visit, node)
         return await self._remove(visit, node)
 
-    # -- joining --------------------------------------------------------------------------------------------------
+    # -- joining
+    # --------------------------------------------------------------------------------------------------
 
     async def _schedule(self, visit: Visit, node: NodeRow) -> Outcome:
         async with self._db.read() as tx:
@@ -120,7 +124,10 @@ class Lifecycle(SingleVisits):
             return await finish(tx, visit, Outcome(what, again, failed=True))
 
     async def _drain_stray(self, visit: Visit, node: NodeRow, seen: NodeSeen, why: str) -> Outcome:
-        """A workload pod slipped onto a node that never joined: it gets its window, and pays from its start."""
+        """A workload pod slipped onto a node that never joined.
+
+        It gets its window, and pays from its start.
+        """
         async with self._db.transaction() as tx:
             deadline = tx.now + timedelta(seconds=self._settings.drain_window_s)
             move = Move(
@@ -137,7 +144,10 @@ class Lifecycle(SingleVisits):
             return await self._moved(tx, visit, move, Outcome(f"draining: {why}", tx.now))
 
     async def _give_up(self, visit: Visit, node: NodeRow, why: str) -> Outcome:
-        """Send a node back that did not come up: the host is tried again, or quarantined; the cluster's filling backs off."""
+        """Send a node back that did not come up.
+
+        The host is tried again, or quarantined; the cluster's filling backs off.
+        """
         async with self._db.transaction() as tx:
             move = Move(
                 node.uid,
@@ -162,12 +172,14 @@ class Lifecycle(SingleVisits):
                 await clusters.set_fields(tx, node.cluster_id or "", fill_backoff_until=until)
             return outcome
 
-    # -- leaving --------------------------------------------------------------------------------------------------
+    # -- leaving
+    # --------------------------------------------------------------------------------------------------
 
     async def _remove(self, visit: Visit, node: NodeRow) -> Outcome:
         """Stop, take out of the cluster, give back; each confirmed before the next, however often that takes.
 
-        An empty node leaves the cluster first, so that nobody sees it turn NotReady. With pods left, the machine stops
+        An empty node leaves the cluster first, so that nobody sees it turn NotReady. With pods left, the
+        machine stops
         first: a Node object that goes while its machine runs lets another pod write to the same volume.
         """
         steps = (self._leave_cluster, self._stop) if node.left_empty else (self._stop, self._leave_cluster)
@@ -196,7 +208,10 @@ class Lifecycle(SingleVisits):
         return None
 
     async def _leave_cluster(self, node: NodeRow) -> str | None:
-        """Take the Node object out; answer what is waited for. A cluster that is deleted takes its objects with it."""
+        """Take the Node object out.
+
+        Answer what is waited for. A cluster that is deleted takes its objects with it.
+        """
         if node.cluster_id is not None and node.out_of_cluster_at is None:
             gone = node.end_reason is EndReason.CLUSTER_DELETED or await self._driver.remove(
                 cluster_ref(node), NodeRef(node.uid, node.name)

@@ -1,7 +1,10 @@
-"""Looking at clusters: who is there, who is busy, who vanished. One visit per cluster; only what changed is written.
+"""Looking at clusters: who is there, who is busy, who vanished. One visit per cluster; only what changed is
+written.
 
-An observation of the whole cluster is also what seals the bill: time is final up to the last look at which all was well. A
-node that is not well keeps the time of the last good look, and is lost when the provider says so or when that lasts too long.
+An observation of the whole cluster is also what seals the bill: time is final up to the last look at which
+all was well. A
+node that is not well keeps the time of the last good look, and is lost when the provider says so or when that
+lasts too long.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 import structlog
 
@@ -72,7 +76,7 @@ class Observation:
         quiet = [look for look in looks if not look.changes]
         for group in ([quiet] if quiet else []) + [[look] for look in looks if look.changes]:
             try:
-                await self._db.run(lambda tx, group=group: self._write(tx, group))  # type: ignore[misc]
+                await self._db.run(partial(self._write, looks=group))
             except LeaseLost as lost:
                 log.info("observation given up", why=lost.message)
         return [look.outcome for look in looks]
@@ -86,7 +90,8 @@ class Observation:
         try:
             seen = {one.uid: one for one in await self._driver.observe(ref)}
         except DriverError as error:
-            # Nothing may be concluded: what is not seen is neither well nor lost, and the bill is not sealed any further.
+            # Nothing may be concluded: what is not seen is neither well nor lost, and the bill is not sealed
+            # any further.
             return _Look(visit, Outcome(f"{error.message}; trying again", again, failed=True))
         look = _Look(visit, Outcome(f"{len(seen)} nodes seen", again), row, at)
         for node in known:
@@ -129,7 +134,10 @@ class Observation:
             look.facts[node.uid] = {"healthy_until": last_good}
 
     async def _is_gone(self, node: NodeRow) -> bool:
-        """Whether the provider confirms that the machine is not there or down. A provider that cannot say confirms nothing."""
+        """Whether the provider confirms that the machine is not there or down.
+
+        A provider that cannot say confirms nothing.
+        """
         try:
             instance = await self._provider.status(node.uid)
         except ProviderError:
@@ -137,7 +145,10 @@ class Observation:
         return instance is None or instance.state in (InstanceState.STOPPED, InstanceState.FAILED)
 
     async def _expel(self, ref: ClusterRef, seen: dict[str, NodeSeen], known: set[str]) -> None:
-        """Remove Node objects whose uid the ledger calls removed: a kubelet that was restarted registers again."""
+        """Remove Node objects whose uid the ledger calls removed.
+
+        A kubelet that was restarted registers again.
+        """
         strangers = [uid for uid in seen if uid not in known]
         if not strangers:
             return
@@ -168,7 +179,10 @@ class Observation:
 
 
 def _lost(node: NodeRow, at: datetime, last_good: datetime) -> Move:
-    """Billing ends at the last good look. A node that was noticed before keeps the reason that it was given then."""
+    """Billing ends at the last good look.
+
+    A node that was noticed before keeps the reason that it was given then.
+    """
     return Move(
         node.uid,
         node.phase,

@@ -26,9 +26,11 @@ class Outcome:
 
 
 class LoopWorker(Protocol):
-    """One loop. `visit` may be called twice for the same row, or killed at any line: it then does the same again.
+    """One loop. `visit` may be called twice for the same row, or killed at any line: it then does the same
+    again.
 
-    It makes one move: reads the row, talks to the outside without a transaction open, writes, and finishes the visit in the
+    It makes one move: reads the row, talks to the outside without a transaction open, writes, and finishes
+    the visit in the
     transaction of its writes.
     """
 

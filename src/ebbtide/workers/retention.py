@@ -23,5 +23,8 @@ class Retention(SingleVisits):
             window = timedelta(seconds=self._settings.event_window_s)
             settled = await visits.drop_of_removed_nodes(tx, tx.now - window)
             again = tx.now + timedelta(seconds=self._settings.retention_every_s)
-            sentence = f"{forgotten} create requests, {buried} worker runs, {settled} visits of removed nodes forgotten"
+            sentence = (
+                f"{forgotten} create requests, {buried} worker runs, {settled} visits of "
+                f"removed nodes forgotten"
+            )
             return await finish(tx, visit, Outcome(sentence, again))

@@ -1,4 +1,7 @@
-"""Claims due visits and hands them to their loops: step by step on a manual clock, or for ever beside a server."""
+"""Claims due visits and hands them to their loops.
+
+Step by step on a manual clock, or for ever beside a server.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ SINGLETON = "all"
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a start found of earlier lives: one sentence each, for logs and for whoever started the process."""
+    """What a start found of earlier lives.
+
+    One sentence each, for logs and for whoever started the process.
+    """
 
     sentences: tuple[str, ...] = ()
 
@@ -38,7 +44,8 @@ class Findings:
 class Runner:
     """One life of a worker process.
 
-    alone: no other worker can be alive (an embedded database): whoever did not say goodbye was killed, and its leases end.
+    alone: no other worker can be alive (an embedded database): whoever did not say goodbye was killed, and
+    its leases end.
     """
 
     def __init__(
@@ -62,10 +69,13 @@ class Runner:
         if (event := self._wakes.get(Loop(loop))) is not None:
             event.set()
 
-    # -- a life ---------------------------------------------------------------------------------------------------
+    # -- a life
+    # ---------------------------------------------------------------------------------------------------
 
     async def begin(self) -> Findings:
-        """Say that this run lives, end the leases of dead ones, and make sure that every standing visit exists."""
+        """Say that this run lives, end the leases of dead ones, and make sure that every standing visit
+        exists.
+        """
         async with self._db.transaction() as tx:
             await runs.start(tx, self.run_id)
             killed = await runs.bury_dead(tx, all_others=self._alone, run_id=self.run_id)
@@ -92,14 +102,18 @@ class Runner:
         async with self._db.transaction() as tx:
             await runs.beat(tx, self.run_id)
 
-    # -- step by step ---------------------------------------------------------------------------------------------
+    # -- step by step
+    # ---------------------------------------------------------------------------------------------
 
     async def next_due(self) -> tuple[datetime, Loop] | None:
         async with self._db.read() as tx:
             return await visits.next_due(tx, list(self._workers))
 
     async def step(self, loop: Loop, *, limit: int | None = None) -> list[Outcome]:
-        """Carry out the visits of one loop that are due now, at most one batch (or `limit`); answer their outcomes."""
+        """Carry out the visits of one loop that are due now, at most one batch (or `limit`).
+
+        Answer their outcomes.
+        """
         claimed = await self._claim(loop, limit or self._workers[loop].batch, cap=1_000_000)
         return await self._workers[loop].visit_many(claimed) if claimed else []
 
@@ -109,10 +123,14 @@ class Runner:
                 tx, loop, self.run_id, limit=limit, lease_s=self._settings.lease_s, cap_per_cluster=cap
             )
 
-    # -- for ever -------------------------------------------------------------------------------------------------
+    # -- for ever
+    # -------------------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run every loop until `stop` is set. Visits that are under way then are cancelled; they repeat at the next start."""
+        """Run every loop until `stop` is set.
+
+        Visits that are under way then are cancelled; they repeat at the next start.
+        """
         tasks = [asyncio.create_task(self._beat_forever(), name="heartbeat")]
         tasks += [asyncio.create_task(self._run_loop(loop), name=loop) for loop in self._workers]
         stopped = asyncio.create_task(stop.wait())
@@ -185,4 +203,7 @@ def _killed(run: runs.RunRow, draining: Sequence[nodes.NodeRow]) -> str:
         f"{node.name} (deadline {node.deadline:%H:%M:%S})" for node in draining if node.deadline
     )
     amid = f"; draining then and now: {names}" if names else ""
-    return f"the worker that started {run.started_at:%Y-%m-%d %H:%M:%S} UTC was killed at about {run.seen_at:%H:%M:%S}{amid}"
+    return (
+        f"the worker that started {run.started_at:%Y-%m-%d %H:%M:%S} UTC was killed at about "
+        f"{run.seen_at:%H:%M:%S}{amid}"
+    )

@@ -1,4 +1,4 @@
-"""first tables"""
+"""The first tables. Long because it is generated: one statement for each table and index."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -110,7 +110,8 @@ def test_k1_targets_above_capacity_come_to_rest_without_one_reclaim(
     wanted = sum(model.targets.values())
     assert len(model.of(PREEMPTIBLE, RUNNING)) == min(size, wanted)
     before = dict(model.nodes)
-    model.settle()
+    model.tick(120)
+    assert model.refill() == 0
     assert model.nodes == before
 
 

@@ -9,6 +9,7 @@ import typer
 from ebbtide.cli import output
 from ebbtide.cli.exits import UsageError
 from ebbtide.cli.output import Column
+from ebbtide.cli.server import DatabaseUrl, database_url
 from ebbtide.cli.session import Session, command
 
 projects = typer.Typer(no_args_is_help=True, help="Projects (operator): whose clusters and bills are whose.")
@@ -30,6 +31,8 @@ _KEYS = (
     Column("revoked", lambda key: output.clock(key["revoked_at"])),
 )
 _ROLES = ("member", "admin", "operator")
+
+Role = Annotated[str, typer.Option("--role", metavar="ROLE", help="member, admin or operator.")]
 
 
 @command(projects, "list")
@@ -73,15 +76,45 @@ def create_key(
         str | None,
         typer.Option("--project", metavar="PROJECT", help="Its id or slug; the caller's own if not given."),
     ] = None,
-    role: Annotated[
-        str, typer.Option("--role", metavar="ROLE", help="member, admin or operator.")
-    ] = "member",
+    role: Role = "member",
 ) -> None:
     """Issue a key. It is shown this once; the server keeps only its hash."""
-    if role not in _ROLES:
-        raise UsageError(f"--role takes {', '.join(_ROLES)}, not {role!r}")
+    _check_role(role)
     target = project or session.client.whoami()["project"]["id"]
     session.result(session.client.create_key(target, role), _show_key)
+
+
+@keys.command("first")
+def first_key(
+    database: DatabaseUrl = None,
+    project: Annotated[
+        str, typer.Option("--project", metavar="SLUG", help="Its project, made if it is not there.")
+    ] = "default",
+    role: Role = "operator",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Write a key straight into the database: the first one of a server on a PostgreSQL of yours."""
+    _check_role(role)
+    from ebbtide.cli.processes import issue_first_key
+
+    issued = issue_first_key(database_url(database), project, role)
+    details = issued.details
+    key = {
+        "key": issued.secret,
+        "id": details.id,
+        "project_id": details.project_id,
+        "project_name": details.project_name,
+        "role": details.role.value,
+    }
+    if as_json:
+        output.print_json(key)
+    else:
+        _show_key(key)
+
+
+def _check_role(role: str) -> None:
+    if role not in _ROLES:
+        raise UsageError(f"--role takes {', '.join(_ROLES)}, not {role!r}")
 
 
 def _show_key(key: dict[str, Any]) -> None:

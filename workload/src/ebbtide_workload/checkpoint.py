@@ -26,6 +26,7 @@ from .checkpoint_manifest import (
     Incomplete,
     Manifest,
     list_files,
+    manifest_of,
     read_manifest,
     seal_files,
     sync_folder,
@@ -112,36 +113,36 @@ class Checkpoints:
         """Published checkpoints, newest first, by their manifests alone; those without a whole one are left out."""
         found = []
         for step in self._steps():
-            path = self._path(step)
             try:
-                manifest = read_manifest(path)
+                found.append(self.fetch(step))
             except Incomplete:
                 continue
-            found.append(_described(manifest, path))
         return found
 
     def newest(self) -> Checkpoint | None:
         """The newest checkpoint that is proven whole; each newer one that is not is named and passed over."""
         for step in self._steps():
-            path = self._path(step)
             try:
-                proven = self.prove(path)
+                proven = self.prove(step)
                 self._trusted = step
                 return proven
             except Incomplete as error:
-                say(f"checkpoint {path.name} is not whole ({error}); falling back to the one before")
+                say(f"checkpoint {self._path(step).name} is not whole ({error}); falling back to the one before")
         return None
 
     def fetch(self, step: int) -> Checkpoint:
         """The checkpoint of `step` by its manifest alone, for a rank that was told it is whole. Raises Incomplete."""
         path = self._path(step)
-        return _described(read_manifest(path), path)
-
-    def prove(self, path: Path) -> Checkpoint:
-        """Check one checkpoint against its manifest. Raises Incomplete."""
         manifest = read_manifest(path)
-        verify(path, manifest, checksums=self.checksums)
+        if manifest.step != step:
+            raise Incomplete(f"its manifest is that of step {manifest.step}")
         return _described(manifest, path)
+
+    def prove(self, step: int) -> Checkpoint:
+        """Check the checkpoint of `step` against its manifest. Raises Incomplete."""
+        found = self.fetch(step)
+        verify(found.path, read_manifest(found.path), checksums=self.checksums)
+        return found
 
     def save(self, step: int, writer: Writer) -> Checkpoint:
         """Have `writer(folder)` write its files and publish them as the checkpoint of `step`.
@@ -177,8 +178,7 @@ class Checkpoints:
     def publish(self, step: int, staging: Path, entries: tuple[FileEntry, ...], begun: float) -> Checkpoint:
         """Make sealed files visible under their final name. `begun` is the monotonic time the save began."""
         save_s = clock.monotonic() - begun
-        saved_at = clock.utc_now().isoformat(timespec="seconds")
-        manifest = Manifest(step, saved_at, round(save_s, 3), self._lock.owner_id, entries)
+        manifest = manifest_of(step, save_s, self._lock.owner_id, entries)
         write_durably(staging / MANIFEST, manifest.to_json())
         sync_folders(staging, [entry.path for entry in entries])
         self._lock.check()

@@ -6,7 +6,6 @@ for several chunks at once. They are no protection against somebody who wants to
 
 from __future__ import annotations
 
-
 import json
 import os
 import zlib
@@ -14,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from . import clock
 
 MANIFEST = "ebbtide-manifest.json"
 PART_PREFIX = ".ebbtide-part-"
@@ -42,7 +43,7 @@ class Manifest(NamedTuple):
     save_s: float
     writer: str
     files: tuple[FileEntry, ...]
-    chunk_bytes: int = CHUNK_BYTES
+    chunk_bytes: int
 
     @property
     def total_bytes(self) -> int:
@@ -72,6 +73,12 @@ class Manifest(NamedTuple):
             )
         except (ValueError, KeyError, TypeError) as error:
             raise Incomplete(f"manifest is torn: {error}") from error
+
+
+def manifest_of(step: int, save_s: float, writer: str, files: tuple[FileEntry, ...]) -> Manifest:
+    """The manifest of files sealed just now."""
+    saved_at = clock.utc_now().isoformat(timespec="microseconds")
+    return Manifest(step, saved_at, round(save_s, 3), writer, files, CHUNK_BYTES)
 
 
 def read_manifest(folder: Path) -> Manifest:

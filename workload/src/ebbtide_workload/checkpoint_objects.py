@@ -29,6 +29,7 @@ from .checkpoint_manifest import (
     Incomplete,
     Manifest,
     list_files,
+    manifest_of,
     seal_files,
     verify,
 )
@@ -143,9 +144,7 @@ class ObjectCheckpoints:
             target = f"step-{step:012d}-{self._lock.owner_id}{int(clock.monotonic() * 1000):x}"
             self._upload(staging, target, [entry.path for entry in entries])
             self._lock.check()
-            seconds = clock.monotonic() - begun
-            saved_at = clock.utc_now().isoformat(timespec="microseconds")
-            manifest = Manifest(step, saved_at, round(seconds, 3), self._lock.owner_id, entries)
+            manifest = manifest_of(step, clock.monotonic() - begun, self._lock.owner_id, entries)
             self.write(f"{target}/{MANIFEST}", manifest.to_json())
         finally:
             shutil.rmtree(staging, ignore_errors=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 
 from .checkpoint import Checkpoint, Checkpoints
 from .checkpoint_manifest import Incomplete
@@ -51,7 +50,7 @@ def _verify(store: object, found: list[Checkpoint]) -> dict[int, str]:
     bad = {}
     for one in found:
         try:
-            store.prove(Path(one.path))
+            store.prove(one.step)
         except Incomplete as error:
             bad[one.step] = str(error)
     return bad

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any
 
 from ebbtide.core.drain import PodKind
+from ebbtide.core.nodes import ComputeClass
 from ebbtide.playground import behaviours, facts, machines, state
 
 _DATA: dict[str, Any] = {
@@ -37,7 +38,7 @@ _DATA: dict[str, Any] = {
         state.State,
     )
 }
-_ENUMS: dict[str, Any] = {kind.__name__: kind for kind in (PodKind, facts.What, state.Power)}
+_ENUMS: dict[str, Any] = {kind.__name__: kind for kind in (ComputeClass, PodKind, facts.What, state.Power)}
 
 
 def encode(value: Any) -> Any:

@@ -56,6 +56,7 @@ async def lock(tx: Tx, pool: str) -> PoolRow:
     ).first()
     if row is None:
         raise NotFound(f"there is no pool {pool!r}")
+    tx.refresh_now()
     return _row(row)
 
 
@@ -232,13 +233,14 @@ SELECT c.id, c.project_id, c.weight, p.weight AS project_weight, pool.gpus_per_h
        CASE WHEN c.phase IN ('DELETING', 'DELETED') THEN 0 ELSE c.target_hosts END AS target,
        c.fill_backoff_until,
        count(n.uid) AS held, count(n.uid) FILTER (WHERE n.phase IN ('SCHEDULING', 'BOOTING', 'BOOTSTRAPPING'))
-       AS joining
+       AS joining,
+       count(n.uid) FILTER (WHERE n.phase = 'DRAINING') AS draining
 FROM clusters c JOIN projects p ON p.id = c.project_id JOIN pools pool ON pool.name = c.pool
 LEFT JOIN nodes n ON n.cluster_id = c.id AND n.compute_class = 'preemptible' AND n.phase <> 'REMOVED'
      AND n.phase IN ('SCHEDULING', 'BOOTING', 'BOOTSTRAPPING', 'RUNNING', 'DRAINING')
 WHERE c.pool = :pool AND c.phase <> 'DELETED' AND c.control_plane_ready
 GROUP BY c.id, p.weight, pool.gpus_per_host
-HAVING count(n.uid) > 0 OR c.target_hosts > 0
+HAVING count(n.uid) > 0 OR c.target_hosts > 0 OR c.fill_reason IS NOT NULL
 """
 
 
@@ -248,10 +250,11 @@ class ClusterHolding:
 
     holding: Holding
     backoff_until: datetime | None
+    gpus_per_host: int
 
     @property
     def missing_hosts(self) -> int:
-        return max(0, self.holding.wanted_gpus - self.holding.held_gpus)
+        return max(0, self.holding.wanted_gpus - self.holding.held_gpus) // self.gpus_per_host
 
 
 async def holdings(tx: Tx, pool: str) -> list[ClusterHolding]:
@@ -270,8 +273,10 @@ async def holdings(tx: Tx, pool: str) -> list[ClusterHolding]:
                 cluster_weight=row.weight,
                 project_weight=row.project_weight,
                 joining=row.joining,
+                leaving_gpus=row.draining * row.gpus_per_host,
             ),
             row.fill_backoff_until,
+            row.gpus_per_host,
         )
         for row in rows
     ]

@@ -7,11 +7,10 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import fields, is_dataclass
 from datetime import datetime
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any
 
 from ebbtide.core.drain import PodKind
-from ebbtide.core.nodes import ComputeClass
 from ebbtide.playground import behaviours, facts, machines, state
 
 _DATA: dict[str, Any] = {
@@ -38,13 +37,15 @@ _DATA: dict[str, Any] = {
         state.State,
     )
 }
-_ENUMS: dict[str, Any] = {kind.__name__: kind for kind in (ComputeClass, PodKind, facts.What, state.Power)}
+_ENUMS: dict[str, Any] = {kind.__name__: kind for kind in (PodKind, facts.What, state.Power)}
 
 
 def encode(value: Any) -> Any:
     """`value` as JSON-able data. Raises TypeError for anything that the world does not store."""
-    if isinstance(value, Enum):
+    if isinstance(value, Enum) and type(value).__name__ in _ENUMS:
         return {"$enum": type(value).__name__, "value": value.value}
+    if isinstance(value, StrEnum):  # other rooms' words (a compute class, a reason) are text to the world
+        return value.value
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, datetime):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 
@@ -239,10 +239,11 @@ class Planner:
         """
         view = await pools.view(tx, pool)
         held = await pools.holdings(tx, pool.name)
-        open_ = [one for one in held if not (one.backoff_until and one.backoff_until > tx.now)]
-        order = shares.fill_order(
-            [one.holding for one in open_], view.lendable, pool.gpus_per_host, self._settings.max_joining
-        )
+        # A cluster that backs off still holds what it holds: its project's share counts it.
+        wishes = [
+            replace(one.holding, wanted_gpus=0) if _backs_off(one, tx.now) else one.holding for one in held
+        ]
+        order = shares.fill_order(wishes, view.lendable, pool.gpus_per_host, self._settings.max_joining)
         given = Counter(order)
         await self._lend(tx, pool, given)
         unmet = [one for one in held if one.missing_hosts > given[one.holding.cluster_id]]
@@ -382,6 +383,10 @@ def _out_of_stock(pool: PoolRow, view: PoolView, hosts: int, reclaimable: int) -
     )
 
 
+def _backs_off(one: ClusterHolding, now: datetime) -> bool:
+    return one.backoff_until is not None and one.backoff_until > now
+
+
 def _fill_reason(
     one: ClusterHolding, given: Mapping[str, int], view: PoolView, pool: PoolRow, now: datetime
 ) -> str | None:
@@ -392,7 +397,7 @@ def _fill_reason(
     if missing <= 0:
         return None
     wanted = f"{missing} of {one.holding.wanted_gpus // pool.gpus_per_host} nodes missing"
-    if one.backoff_until and one.backoff_until > now:
+    if one.backoff_until and _backs_off(one, now):
         return f"{wanted}: nodes failed to join, filling pauses until {events.rfc3339(one.backoff_until)}"
     if view.lendable > sum(given.values()):
         return f"{wanted}: filling goes on as nodes join"

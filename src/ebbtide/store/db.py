@@ -30,7 +30,14 @@ class Tx:
 
     conn: AsyncConnection
     now: datetime
+    clock: Clock
     loops: set[str] = field(default_factory=set)
+    # Work put off to the end, so that every transaction locks what all of them touch in one order.
+    before_commit: dict[str, Callable[[Tx], Awaitable[None]]] = field(default_factory=dict)
+
+    def refresh_now(self) -> None:
+        """Take the present again: after waiting for a lock, whoever held it may have written a later time."""
+        self.now = max(self.now, self.clock.now())
 
     def wake(self, loop: str) -> None:
         """Tell the loop, after commit, that a visit became due.
@@ -61,8 +68,10 @@ class Database:
     async def transaction(self) -> AsyncIterator[Tx]:
         """A transaction that commits when the block ends and rolls back when it raises."""
         async with self._engine.begin() as conn:
-            tx = Tx(conn, self.clock.now())
+            tx = Tx(conn, self.clock.now(), self.clock)
             yield tx
+            for work in list(tx.before_commit.values()):
+                await work(tx)
         for loop in tx.loops:
             for listener in self._listeners:
                 listener(loop)
@@ -72,7 +81,7 @@ class Database:
         """One consistent picture: a read-only transaction whose statements all see the same commit."""
         async with self._engine.connect() as conn:
             await conn.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-            yield Tx(conn, self.clock.now())
+            yield Tx(conn, self.clock.now(), self.clock)
 
     async def run(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         """`work` in one transaction, run again when PostgreSQL asks for it (deadlock, serialization)."""

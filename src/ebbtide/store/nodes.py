@@ -90,6 +90,7 @@ class Moved:
     gpus: int
     host_id: str | None
     deadline: datetime | None
+    phase_since: datetime
 
 
 async def place(tx: Tx, new: Sequence[NewNode]) -> None:
@@ -115,7 +116,7 @@ async def place(tx: Tx, new: Sequence[NewNode]) -> None:
             for node in new
         ],
     )
-    await _write_history(tx, [(node.uid, node.cluster_id, Phase.PENDING) for node in new])
+    await _write_history(tx, [(node.uid, node.cluster_id, Phase.PENDING, tx.now) for node in new])
     with_host = [node for node in new if node.host_id]
     await move(
         tx,
@@ -128,19 +129,19 @@ async def place(tx: Tx, new: Sequence[NewNode]) -> None:
 
 _MOVE = sa.text("""
 UPDATE nodes n SET
-    phase = m.after, phase_since = :now,
+    phase = m.after, phase_since = GREATEST(:now, n.phase_since),
     host_id = COALESCE(m.host_id, n.host_id),
-    placed_at = CASE WHEN m.host_id IS NOT NULL THEN :now ELSE n.placed_at END,
-    running_at = CASE WHEN m.after = 'RUNNING' THEN :now ELSE n.running_at END,
+    placed_at = CASE WHEN m.host_id IS NOT NULL THEN GREATEST(:now, n.phase_since) ELSE n.placed_at END,
+    running_at = CASE WHEN m.after = 'RUNNING' THEN GREATEST(:now, n.phase_since) ELSE n.running_at END,
     drain_kind = COALESCE(m.drain_kind, n.drain_kind),
-    draining_at = CASE WHEN m.after = 'DRAINING' THEN :now ELSE n.draining_at END,
+    draining_at = CASE WHEN m.after = 'DRAINING' THEN GREATEST(:now, n.phase_since) ELSE n.draining_at END,
     deadline = COALESCE(n.deadline, m.deadline),
     ends_at = COALESCE(n.ends_at, m.deadline),
     why = COALESCE(m.why, n.why),
     taken_for = COALESCE(m.taken_for, n.taken_for),
-    left_at = CASE WHEN m.after = 'REMOVING' THEN :now ELSE n.left_at END,
+    left_at = CASE WHEN m.after = 'REMOVING' THEN GREATEST(:now, n.phase_since) ELSE n.left_at END,
     end_reason = COALESCE(m.end_reason, n.end_reason),
-    removed_at = CASE WHEN m.after = 'REMOVED' THEN :now ELSE n.removed_at END,
+    removed_at = CASE WHEN m.after = 'REMOVED' THEN GREATEST(:now, n.phase_since) ELSE n.removed_at END,
     instance_id = COALESCE(m.instance_id, n.instance_id),
     address = COALESCE(m.address, n.address)
 FROM unnest(CAST(:uids AS text[]), CAST(:befores AS text[]), CAST(:afters AS text[]), CAST(:host_ids AS
@@ -151,7 +152,7 @@ text[]),
      AS m(uid, before, after, host_id, drain_kind, deadline, why, taken_for, end_reason, instance_id, address)
 WHERE n.uid = m.uid AND n.phase = m.before
 RETURNING n.uid, n.no, n.name, n.cluster_id, n.project_id, n.pool, n.compute_class, n.gpus, n.host_id,
-n.deadline
+n.deadline, n.phase_since
 """)
 
 
@@ -171,7 +172,9 @@ async def move(tx: Tx, moves: Sequence[Move], *, cooldown_s: int = 0) -> list[Mo
     for node in moved:
         if reason := by_uid[node.uid].end_reason:
             check_end(node.compute_class, reason)
-    await _write_history(tx, [(node.uid, node.cluster_id, by_uid[node.uid].after) for node in moved])
+    await _write_history(
+        tx, [(node.uid, node.cluster_id, by_uid[node.uid].after, node.phase_since) for node in moved]
+    )
     await _occupy(tx, [node for node in moved if by_uid[node.uid].host_id])
     await _vacate(
         tx, [node for node in moved if by_uid[node.uid].after is Phase.REMOVED and node.host_id], cooldown_s
@@ -210,20 +213,20 @@ def _moved(row: sa.Row[tuple[object, ...]]) -> Moved:
     return Moved(**{**values, "compute_class": ComputeClass(values["compute_class"])})
 
 
-async def _write_history(tx: Tx, changes: Sequence[tuple[str, str | None, Phase]]) -> None:
+async def _write_history(tx: Tx, changes: Sequence[tuple[str, str | None, Phase, datetime]]) -> None:
     if not changes:
         return
     await tx.conn.execute(
         sa.text("""
         INSERT INTO phase_transitions (node_uid, cluster_id, phase, at)
-        SELECT u, c, p, :now FROM unnest(CAST(:uids AS text[]), CAST(:clusters AS text[]), CAST(:phases AS
-        text[])) AS h(u, c, p)
+        SELECT * FROM unnest(CAST(:uids AS text[]), CAST(:clusters AS text[]), CAST(:phases AS text[]),
+                             CAST(:ats AS timestamptz[]))
         """),
         {
-            "now": tx.now,
-            "uids": [uid for uid, _, _ in changes],
-            "clusters": [cluster_id for _, cluster_id, _ in changes],
-            "phases": [phase for _, _, phase in changes],
+            "uids": [uid for uid, _, _, _ in changes],
+            "clusters": [cluster_id for _, cluster_id, _, _ in changes],
+            "phases": [phase for _, _, phase, _ in changes],
+            "ats": [at for _, _, _, at in changes],
         },
     )
 

@@ -63,17 +63,79 @@ class Finish:
 
 _HINT = sa.text("""
 INSERT INTO visits AS v (loop, key, cluster_id, urgent, due_at, hints)
-SELECT :loop, k, c, u, d, 1
-FROM unnest(CAST(:keys AS text[]), CAST(:clusters AS text[]), CAST(:urgent AS bool[]), CAST(:due AS
-timestamptz[]))
-     AS h(k, c, u, d)
-ORDER BY k
+SELECT l, k, c, u, d, 1
+FROM unnest(CAST(:loops AS text[]), CAST(:keys AS text[]), CAST(:clusters AS text[]), CAST(:urgent AS bool[]),
+            CAST(:due AS timestamptz[])) AS h(l, k, c, u, d)
+ORDER BY l, k
 ON CONFLICT (loop, key) DO UPDATE
 SET due_at = LEAST(COALESCE(v.due_at, excluded.due_at), excluded.due_at),
     hints = v.hints + 1,
     urgent = v.urgent OR excluded.urgent,
     failures = CASE WHEN excluded.urgent AND NOT v.urgent THEN 0 ELSE v.failures END
 """)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hint:
+    due_at: datetime
+    cluster_id: str | None
+    urgent: bool
+
+    def merged(self, other: _Hint) -> _Hint:
+        return _Hint(
+            min(self.due_at, other.due_at), self.cluster_id or other.cluster_id, self.urgent or other.urgent
+        )
+
+
+class _Pending:
+    """Hints and finishes of one transaction, written at its end.
+
+    Rows are locked in one order then, so that no two transactions wait for each other in a circle.
+    """
+
+    def __init__(self) -> None:
+        self.hints: dict[tuple[str, str], _Hint] = {}
+        self.finishes: list[Finish] = []
+
+    async def __call__(self, tx: Tx) -> None:
+        keys = sorted({*self.hints, *((one.visit.loop.value, one.visit.key) for one in self.finishes)})
+        if self.finishes and len(keys) > 1:
+            await tx.conn.execute(
+                _LOCK, {"loops": [loop for loop, _ in keys], "keys": [key for _, key in keys]}
+            )
+        await finish(tx, self.finishes)
+        await self._write_hints(tx)
+
+    async def _write_hints(self, tx: Tx) -> None:
+        if not self.hints:
+            return
+        hints = sorted(self.hints.items())
+        await tx.conn.execute(
+            _HINT,
+            {
+                "loops": [loop for (loop, _), _ in hints],
+                "keys": [key for (_, key), _ in hints],
+                "clusters": [one.cluster_id for _, one in hints],
+                "urgent": [one.urgent for _, one in hints],
+                "due": [one.due_at for _, one in hints],
+            },
+        )
+        for (loop, _), one in hints:
+            if one.due_at <= tx.now:
+                tx.wake(loop)
+
+
+_LOCK = sa.text("""
+SELECT 1 FROM visits
+WHERE (loop, key) IN (SELECT * FROM unnest(CAST(:loops AS text[]), CAST(:keys AS text[])))
+ORDER BY loop, key FOR UPDATE
+""")
+
+
+def _pending(tx: Tx) -> _Pending:
+    pending = tx.before_commit.setdefault("visits", _Pending())
+    assert isinstance(pending, _Pending)
+    return pending
 
 
 async def hint(
@@ -85,23 +147,26 @@ async def hint(
     clusters: Sequence[str | None] | None = None,
     urgent: bool = False,
 ) -> None:
-    """Make visits due at `due_at` (now by default) or earlier. A visit that runs meanwhile is made again."""
+    """Make visits due at `due_at` (now by default) or earlier, when the transaction commits.
+
+    A visit that runs meanwhile is made again.
+    """
     listed = list(keys)
     if not listed:
         return
-    due = due_at or tx.now
-    await tx.conn.execute(
-        _HINT,
-        {
-            "loop": loop,
-            "keys": listed,
-            "clusters": list(clusters) if clusters else [None] * len(listed),
-            "urgent": [urgent] * len(listed),
-            "due": [due] * len(listed),
-        },
-    )
-    if due <= tx.now:
-        tx.wake(loop)
+    pending = _pending(tx)
+    for key, cluster_id in zip(listed, clusters or [None] * len(listed), strict=True):
+        new = _Hint(due_at or tx.now, cluster_id, urgent)
+        known = pending.hints.get((loop.value, key))
+        pending.hints[loop.value, key] = new.merged(known) if known else new
+
+
+def finish_at_commit(tx: Tx, one: Finish) -> None:
+    """End a visit with the transaction.
+
+    A lost lease then undoes it whole: the block raises LeaseLost at its end.
+    """
+    _pending(tx).finishes.append(one)
 
 
 async def wake_existing(tx: Tx, loop: Loop, keys: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from ebbtide.core.nodes import ComputeClass, DrainKind, EndReason, Phase
 from ebbtide.drivers.base import ClusterRef, Driver, NodeRef, NodeSeen
 from ebbtide.providers.base import Instance, InstanceOrder, InstanceState, OutOfCapacity, Permanent, Provider
 from ebbtide.settings import Settings
-from ebbtide.store import clusters, fleet, nodes, visits
+from ebbtide.store import clusters, fleet, nodes
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.nodes import Move, NodeRow
 from ebbtide.store.visits import Loop, Visit
@@ -231,8 +231,7 @@ class Lifecycle(SingleVisits):
         """Make the move and finish, or say that somebody else moved the node meanwhile and look again."""
         if not await nodes.move(tx, [move]):
             outcome = Outcome("the node moved on meanwhile; looking again", tx.now)
-        await visits.finish(tx, [outcome.finish(visit)])
-        return outcome
+        return await finish(tx, visit, outcome)
 
 
 def _order(node: NodeRow) -> InstanceOrder:

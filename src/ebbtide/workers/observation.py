@@ -27,7 +27,7 @@ from ebbtide.store import clusters, nodes, visits
 from ebbtide.store.clusters import ClusterRow
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.nodes import Move, NodeRow
-from ebbtide.store.visits import Finish, Loop, Visit
+from ebbtide.store.visits import Loop, Visit
 from ebbtide.workers.outcome import Outcome
 
 log = structlog.get_logger()
@@ -174,8 +174,8 @@ class Observation:
                 clusters=[node.cluster_id for node in look.wake],
             )
         await clusters.mark_observed(tx, {look.visit.key: look.at for look in looks if look.at})
-        finishes: list[Finish] = [look.outcome.finish(look.visit) for look in looks]
-        await visits.finish(tx, finishes)
+        for look in looks:
+            visits.finish_at_commit(tx, look.outcome.finish(look.visit))
 
 
 def _lost(node: NodeRow, at: datetime, last_good: datetime) -> Move:

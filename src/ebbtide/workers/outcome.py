@@ -44,5 +44,5 @@ class LoopWorker(Protocol):
 
 async def finish(tx: Tx, visit: Visit, outcome: Outcome) -> Outcome:
     """End one visit inside the transaction of its writes."""
-    await visits.finish(tx, [outcome.finish(visit)])
+    visits.finish_at_commit(tx, outcome.finish(visit))
     return outcome

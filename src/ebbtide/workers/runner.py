@@ -186,11 +186,11 @@ class Runner:
             await self._put_off(claimed)
 
     async def _put_off(self, claimed: Sequence[Visit]) -> None:
-        async with self._db.transaction() as tx:
-            for visit in claimed:
-                again = tx.now + timedelta(seconds=self._settings.retry_in_s(visit.failures))
-                outcome = "this visit failed by a fault of ours, see the log; trying again"
-                with contextlib.suppress(LeaseLost):
+        for visit in claimed:
+            with contextlib.suppress(LeaseLost):
+                async with self._db.transaction() as tx:
+                    again = tx.now + timedelta(seconds=self._settings.retry_in_s(visit.failures))
+                    outcome = "this visit failed by a fault of ours, see the log; trying again"
                     await visits.finish(tx, [Finish(visit, outcome, again, failed=True)])
 
 

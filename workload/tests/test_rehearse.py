@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -261,3 +262,36 @@ def test_nothing_is_left_running(tmp_path: Path, capsys: pytest.CaptureFixture[s
             except OSError:
                 continue
             assert b"unmistakable_name.py" not in words
+
+
+@pytest.mark.parametrize(
+    ("prepare", "does"),
+    [
+        ("pass", "default"),
+        ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", "ignores"),
+        ("signal.signal(signal.SIGTERM, lambda *_: None)", "handles"),
+        ("signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})", "handles"),
+    ],
+)
+def test_what_a_process_does_with_sigterm_is_read_from_the_kernel(prepare: str, does: str) -> None:
+    text = f"import signal, sys\n{prepare}\nprint('ready', flush=True)\nsys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert processes.sigterm_handler(process.pid) == does
+
+
+def test_a_supervisor_that_waits_for_signals_gets_them() -> None:
+    text = (
+        "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\nprint('ready', "
+        "flush=True)\n"
+        "signal.sigtimedwait({signal.SIGTERM}, 30)"
+    )
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        seen = {processes.sigterm_handler(process.pid) for _ in range(200)}
+        process.terminate()
+    assert seen == {"handles"}

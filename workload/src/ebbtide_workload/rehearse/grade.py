@@ -15,7 +15,10 @@ GRADES = "ABCDF"
 NOTICE_SLOW_S = 10.0
 A_FEW_STEPS = 10
 TOO_MANY_CHECKPOINTS = 4
-_GUARD = "add the guard: guard = ebbtide_workload.Guard(...), guard.resume(...), guard.step(...)"
+_GUARD = (
+    "add three lines: import ebbtide_workload; guard = ebbtide_workload.Guard(folder); "
+    "for step in guard.steps(total, load=load, save=save)"
+)
 
 
 def verdict(facts: RoundFacts) -> Verdict:
@@ -68,14 +71,14 @@ def _return(facts: RoundFacts) -> Iterator[Finding]:
             "F",
             f"It resumed at step {facts.resumed_step}, although a complete save of step "
             f"{facts.newest_save} existed.",
-            "resume from the newest complete checkpoint: guard.resume(...) does",
+            "resume from the newest complete checkpoint: guard.steps(...) does",
         )
     elif facts.resumed_step <= 1 and (facts.last_step or 0) > 2:
         yield Finding(
             "from-scratch",
             "F",
             f"It started over at step {facts.resumed_step}: all {facts.lost_steps} steps were lost.",
-            f"{_GUARD}; it saves at the notice and resumes from there",
+            f"{_GUARD}. It saves at the notice and resumes from there",
         )
     elif facts.lost_steps is not None and facts.lost_steps > 1:
         yield Finding(
@@ -144,7 +147,7 @@ def _ignored_fix(facts: RoundFacts) -> str:
     if facts.save_cut:
         return "the save does not fit: see `ebb window`; or save a smaller or sharded checkpoint"
     if facts.saved_after_s is not None:
-        return "leave after the last save: guard.step(...) does"
+        return "leave after the last save: guard.steps(...) does"
     return _GUARD
 
 
@@ -166,7 +169,7 @@ def _save(facts: RoundFacts) -> Iterator[Finding]:
             "unsaved",
             "C",
             "It left when told, but saved nothing on the way.",
-            "save when the notice comes: guard.step(step, save) does",
+            "save when the notice comes: guard.steps(...) does",
         )
     if facts.launcher is not None:
         yield Finding(
@@ -257,5 +260,5 @@ def _stale(rounds: tuple[RoundFacts, ...]) -> Iterator[Finding]:
                 "F",
                 f"Round {facts.number} resumed at step {facts.resumed_step}, older than the completed "
                 f"save of {best}.",
-                "resume from the newest complete checkpoint: guard.resume(...) does",
+                "resume from the newest complete checkpoint: guard.steps(...) does",
             )

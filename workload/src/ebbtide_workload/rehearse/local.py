@@ -116,7 +116,7 @@ class LocalRun:
     def _look_again(self) -> None:
         """Note which of the known processes have ended since the notice."""
         now = monotonic()
-        if self._notified_t is None or now < self._next_look_t:
+        if self._notified_t is None or self._swept or now < self._next_look_t:
             return
         self._next_look_t = now + LOOK_EVERY_S
         for pid, seen in list(self._alive.items()):

@@ -4,11 +4,15 @@ known."""
 from __future__ import annotations
 
 import os
+import platform
 import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from .launchers import wrapped
+
 _PROC = Path("/proc")
+_SIGTIMEDWAIT = {"x86_64": b"128", "aarch64": b"137"}
 
 
 def supported() -> bool:
@@ -95,18 +99,31 @@ def command_line(pid: int) -> list[str]:
 
 
 def sigterm_handler(pid: int) -> str:
-    """What the process does with SIGTERM: "handles", "ignores", "default", or "unknown"."""
+    """What the process does with SIGTERM: "handles", "ignores", "default", or "unknown".
+
+    Blocking counts as handling: the kernel keeps a blocked signal even for process 1, and supervisors wait
+    for it. While one waits in sigtimedwait the signal does not show as blocked, although the kernel still
+    keeps it.
+    """
     bit = 1 << (signal.SIGTERM - 1)
     masks: dict[bytes, int] = {}
     for line in _read(pid, "status").splitlines():
         key, _, value = line.partition(b":")
-        if key in (b"SigCgt", b"SigIgn"):
+        if key in (b"SigBlk", b"SigCgt", b"SigIgn"):
             masks[key] = int(value.strip(), 16)
-    if len(masks) < 2:
+    if len(masks) < 3:
         return "unknown"
-    if masks[b"SigCgt"] & bit:
+    if (masks[b"SigCgt"] | masks[b"SigBlk"]) & bit:
         return "handles"
-    return "ignores" if masks[b"SigIgn"] & bit else "default"
+    if masks[b"SigIgn"] & bit:
+        return "ignores"
+    return "handles" if _waits_for_signals(pid) or wrapped(command_line(pid)) else "default"
+
+
+def _waits_for_signals(pid: int) -> bool:
+    number = _SIGTIMEDWAIT.get(platform.machine())
+    called = _read(pid, "syscall").split()
+    return b"sigtimedwait" in _read(pid, "wchan") or (bool(called) and called[0] == number)
 
 
 def kill(seen: Seen) -> None:

@@ -14,6 +14,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 
 from ebbtide.errors import StartupError
+from ebbtide.store import tables_more as _  # its tables are part of the metadata
 from ebbtide.store.tables import metadata
 
 _FOLDER = Path(__file__).parent / "migrations"

@@ -47,8 +47,13 @@ projects = sa.Table(
     sa.Column("organization_id", sa.Text, nullable=False),
     sa.Column("organization_name", sa.Text, nullable=False),
     sa.Column("weight", sa.Integer, nullable=False, server_default="1"),
+    sa.Column("standard_gpus_limit", sa.Integer),  # quotas; null: none
+    sa.Column("preemptible_gpus_limit", sa.Integer),
     sa.Column("created_at", INSTANT, nullable=False),
     sa.CheckConstraint("weight > 0", name="weight_positive"),
+    sa.CheckConstraint(
+        "standard_gpus_limit >= 0 AND preemptible_gpus_limit >= 0", name="limits_not_negative"
+    ),
 )
 
 api_keys = sa.Table(
@@ -62,6 +67,8 @@ api_keys = sa.Table(
     sa.Column("created_at", INSTANT, nullable=False),
     sa.Column("expires_at", INSTANT),
     sa.Column("revoked_at", INSTANT),
+    sa.Column("last_used_at", INSTANT),  # to the minute
+    sa.Column("name", sa.Text),
     sa.CheckConstraint("role IN ('member', 'admin', 'operator')", name="role_known"),
 )
 

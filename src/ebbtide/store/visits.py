@@ -28,6 +28,9 @@ class Loop(StrEnum):
     METERING = "metering"  # key: "all"
     LEAKS = "leaks"  # key: pool
     RETENTION = "retention"  # key: "all"
+    VOLUMES = "volumes"  # key: volume id
+    REMEDIATION = "remediation"  # key: remediation id
+    NOTIFY = "notify"  # key: webhook id
 
 
 @dataclass(frozen=True, slots=True)

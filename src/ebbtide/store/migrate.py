@@ -14,8 +14,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 
 from ebbtide.errors import StartupError
-from ebbtide.store import tables_more as _  # its tables are part of the metadata
-from ebbtide.store.tables import metadata
+from ebbtide.store.tables_more import metadata  # both modules' tables
 
 _FOLDER = Path(__file__).parent / "migrations"
 _LOCK = 0x0EBB_71DE  # of several processes that start at once, one migrates and the others wait

@@ -1,4 +1,7 @@
-"""More tables: storage, remediations, receipts, webhooks, the audit log. Same rules as `tables`, whose metadata they share."""
+"""More tables: storage, remediations, receipts, webhooks, the audit log.
+
+Same rules as in `tables`, whose metadata they share.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,17 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
 from ebbtide.store.tables import INSTANT, metadata
+
+__all__ = [
+    "audit_log",
+    "drain_pods",
+    "metadata",
+    "remediations",
+    "setting_changes",
+    "volumes",
+    "webhook_deliveries",
+    "webhooks",
+]
 
 volumes = sa.Table(
     "volumes",

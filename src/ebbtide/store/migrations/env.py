@@ -2,8 +2,7 @@
 
 from alembic import context
 
-from ebbtide.store import tables_more as _  # its tables are part of the metadata
-from ebbtide.store.tables import metadata
+from ebbtide.store.tables_more import metadata  # both modules' tables
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
 context.run_migrations()

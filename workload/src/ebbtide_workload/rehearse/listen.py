@@ -15,9 +15,10 @@ from .. import progress
 from ..clock import monotonic
 from .model import Event, RehearsalError
 
-STEP = r"(?i)\b(?:global[_ ]?step|step|iteration|iter)\b\D{0,3}(\d+)"
-SAVE = r"(?i)\b(?:saved|wrote)\b.*?\bstep\D{0,3}(\d+)"
-RESUME = r"(?i)\bresum(?:ed|ing)\b.*?\bstep\D{0,3}(\d+)"
+_STEP = r"\b(?:global[_ ]?)?step\D{0,3}(\d+)"
+STEP = rf"(?i){_STEP}|\b(?:iteration|iter)\b\D{{0,3}}(\d+)|\|\s*(\d+)/\d+ \["  # the last is a progress bar's count
+SAVE = rf"(?i)\b(?:saved|wrote)\b.*?{_STEP}"
+RESUME = rf"(?i)\bresum(?:ed|ing)\b.*?{_STEP}"
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,8 @@ def _compiled(pattern: str) -> Pattern[str]:
 
 
 def _number(match: re.Match[str]) -> int | None:
-    text = match.groupdict().get("step") or match.group(1)
-    try:
-        return int(text)
-    except (TypeError, ValueError):
-        return None
+    text = match.groupdict().get("step") or next((g for g in match.groups() if g), "")
+    return int(text) if text.isdigit() else None
 
 
 def parse_progress(line: str) -> Event | None:

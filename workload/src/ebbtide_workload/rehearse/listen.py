@@ -16,7 +16,8 @@ from ..clock import monotonic
 from .model import Event, RehearsalError
 
 _STEP = r"\b(?:global[_ ]?)?step\D{0,3}(\d+)"
-STEP = rf"(?i){_STEP}|\b(?:iteration|iter)\b\D{{0,3}}(\d+)|\|\s*(\d+)/\d+ \["  # the last is a progress bar's count
+_BAR = r"\|\s*(\d+)/\d+ \["  # a progress bar's count
+STEP = rf"(?i){_STEP}|\b(?:iteration|iter)\b\D{{0,3}}(\d+)|{_BAR}"
 SAVE = rf"(?i)\b(?:saved|wrote)\b.*?{_STEP}"
 RESUME = rf"(?i)\bresum(?:ed|ing)\b.*?{_STEP}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -17,6 +18,8 @@ from ebbtide.ids import SeededIds
 from ebbtide.settings import Settings
 
 from .doubles import NOW, Doubles, World
+from .living import FLEET
+from .stories import Story, client_of, tell
 
 CREATE = {
     "billing_type": "ON_DEMAND",
@@ -38,16 +41,23 @@ def world() -> World:
     return World()
 
 
+@pytest.fixture(scope="session")
+def _one_app() -> FastAPI:
+    """Building an app takes longer than a test that uses it."""
+    return create_app(Doubles(), Settings(), playground=World(), clock=ManualClock(NOW), ids=SeededIds(1))
+
+
 @pytest.fixture
-def app(services: Doubles, world: World) -> FastAPI:
-    return create_app(services, Settings(), playground=world, clock=ManualClock(NOW), ids=SeededIds(1))
+def app(_one_app: FastAPI, services: Doubles, world: World) -> FastAPI:
+    """The app over doubles that are fresh for each test."""
+    _one_app.state.context = replace(_one_app.state.context, services=services, playground=world)
+    return _one_app
 
 
-def client_of(app: FastAPI, key: str | None = "member-key") -> httpx.AsyncClient:
-    """A client that sees what a socket's client sees: a fault is a 500, not an exception in the test."""
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://ebbtide", headers=headers)
+@pytest.fixture
+async def story(database_url: str) -> AsyncIterator[Story]:
+    async with tell(database_url, FLEET) as told:
+        yield told
 
 
 @pytest.fixture

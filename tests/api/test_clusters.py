@@ -11,8 +11,9 @@ import pytest
 from ebbtide.api.wire_answers import Cluster
 from ebbtide.services.details import Replay
 
-from .conftest import CREATE, client_of, error_of
+from .conftest import CREATE, error_of
 from .doubles import Doubles
+from .stories import client_of
 
 CLUSTERS = "/v1/compute/clusters"
 AN_ID = "7b0f3d52-3f1c-4c59-9a55-0d6a9b1d8a01"

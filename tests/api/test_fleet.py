@@ -14,8 +14,9 @@ from ebbtide.api.wire_answers import EventPage, Whoami
 from ebbtide.api.wire_fleet_answers import ClaimList, FleetNodeList, HostList, PoolList, UsageReport
 from ebbtide.settings import Settings
 
-from .conftest import CREATE, client_of, error_of
+from .conftest import CREATE, error_of
 from .doubles import Doubles, World, an_event
+from .stories import client_of
 
 CLAIMS = "/v1/fleet/claims"
 A_CLAIM = {"pool": "h100", "hosts": 2, "ref": "job/17", "for": "team blue"}

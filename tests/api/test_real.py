@@ -4,71 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import Any
 
-import httpx
-import pytest
-from together.types import Cluster
-
-from ebbtide.services.details import Role
-from ebbtide.services.fleet_file import parse
-from ebbtide.simulation import Simulation, simulation
-
-from .conftest import client_of, error_of
+from .conftest import error_of
 from .living import FLEET
-
-CLUSTERS = "/v1/compute/clusters"
-CREATE = {
-    "billing_type": "ON_DEMAND",
-    "cluster_name": "demo",
-    "gpu_type": "H100_SXM",
-    "num_gpus": 8,
-    "region": "local-1",
-    "cuda_version": "12.8",
-    "nvidia_driver_version": "570",
-}
-
-
-@dataclass(frozen=True)
-class Story:
-    """Time passes only by `simulated`. One client per key: two tenants and the operator."""
-
-    simulated: Simulation
-    tenant: httpx.AsyncClient
-    project: str
-    other: httpx.AsyncClient
-    operator: httpx.AsyncClient
-
-    async def create(self, client: httpx.AsyncClient | None = None, **fields: Any) -> dict[str, Any]:
-        answer = await (client or self.tenant).post(CLUSTERS, json={**CREATE, **fields})
-        assert answer.status_code == 200, answer.text
-        return strictly(answer)
-
-    async def see(self, cluster: dict[str, Any]) -> dict[str, Any]:
-        return strictly(await self.tenant.get(f"{CLUSTERS}/{cluster['cluster_id']}"))
-
-
-def strictly(answer: httpx.Response) -> dict[str, Any]:
-    """The body, after the official client's strict model took it."""
-    assert answer.status_code == 200, answer.text
-    Cluster.model_validate_json(answer.content, strict=True)
-    body: dict[str, Any] = answer.json()
-    return body
-
-
-@pytest.fixture
-async def story(database_url: str) -> AsyncIterator[Story]:
-    async with simulation(database_url, parse(FLEET, "fleet.yaml"), seed=3) as simulated:
-        keys = [
-            await simulated.system.first_key(role, slug, slug.title())
-            for slug, role in (("acme", Role.MEMBER), ("other", Role.MEMBER), ("ops", Role.OPERATOR))
-        ]
-        app = simulated.system.app()
-        tenant, other, operator = (client_of(app, key.secret) for key in keys)
-        async with tenant, other, operator:
-            yield Story(simulated, tenant, keys[0].details.project_id, other, operator)
+from .stories import CLUSTERS, CREATE, Story, client_of, strictly
 
 
 async def test_a_reclaim_as_its_tenant_reads_it(story: Story) -> None:

@@ -142,6 +142,15 @@ def test_j1_a_launcher_with_a_longer_limit_is_fine(words: list[str]) -> None:
     assert found(command(*words), select="torchrun-limit") == set()
 
 
+def test_j1_the_limit_may_stand_in_the_environment() -> None:
+    def limited(seconds: str) -> set[str]:
+        env = [{"name": "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "value": seconds}]
+        return found(command("torchrun", "train.py", env=env), select="torchrun-limit")
+
+    assert limited("280") == set()
+    assert limited("30") == {"torchrun-limit"}
+
+
 @pytest.mark.parametrize(
     "words",
     [

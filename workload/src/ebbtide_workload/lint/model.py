@@ -129,6 +129,11 @@ def words(container: Mapping[str, Any]) -> list[str]:
     return [str(w) for key in ("command", "args") for w in (container.get(key) or [])]
 
 
+def environment(container: Mapping[str, Any]) -> dict[str, str]:
+    """The variables a container gets as plain values."""
+    return {str(v.get("name")): str(v.get("value") or "") for v in items(container.get("env"))}
+
+
 @dataclass(frozen=True)
 class Found:
     """What a rule says about one place."""

@@ -8,10 +8,11 @@ docs/workloads/rehearse.md.
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from . import checkpoints, report
@@ -156,11 +157,12 @@ def _rehearse_here(args: argparse.Namespace, child: Sequence[str]) -> Rehearsal:
                 echo=sys.stderr if args.verbose else None,
             )
 
-        return _hold(args, shlex.join(child), start, _limited_launcher(child))
+        return _hold(args, shlex.join(child), start, _limited_launcher(child, os.environ))
 
 
-def _limited_launcher(words: Sequence[str]) -> str | None:
-    return None if wrapped(words) or shutdown_timeout_s(words) is not None else torch_launcher(words)
+def _limited_launcher(words: Sequence[str], environment: Mapping[str, str]) -> str | None:
+    limit_s = shutdown_timeout_s(words, environment)
+    return None if wrapped(words) or limit_s is not None else torch_launcher(words)
 
 
 def _rehearse_cluster(args: argparse.Namespace) -> Rehearsal:
@@ -176,4 +178,4 @@ def _rehearse_cluster(args: argparse.Namespace) -> Rehearsal:
         args.grace,
         _tell,
     )
-    return _hold(args, job.describe(), job.start, _limited_launcher(job.command()))
+    return _hold(args, job.describe(), job.start, _limited_launcher(job.command(), job.environment()))

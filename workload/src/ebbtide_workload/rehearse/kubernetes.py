@@ -53,6 +53,11 @@ class ClusterJob:
         pods = self._pods()
         return pods[0].command() if pods else []
 
+    def environment(self) -> dict[str, str]:
+        """The variables that the pods' manifest sets to plain values."""
+        pods = self._pods()
+        return pods[0].environment() if pods else {}
+
     def _selector_of_job(self) -> str:
         try:
             job = self._kubectl.get("job", str(self._job))

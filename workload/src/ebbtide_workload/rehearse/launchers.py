@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 TORCHRUN_LIMIT_S = 30
+TORCHRUN_LIMIT_ENV = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _TORCH_WORDS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 
 
@@ -23,10 +24,14 @@ def torch_launcher(words: Sequence[str]) -> str | None:
     return None
 
 
-def shutdown_timeout_s(words: Sequence[str]) -> int | None:
-    """The value of --shutdown-timeout in a command, when it is given as a number."""
+def shutdown_timeout_s(words: Sequence[str], environment: Mapping[str, str]) -> int | None:
+    """The agent's limit as a command's --shutdown-timeout or the environment sets it; None when neither
+    does."""
     match = re.search(r"--shutdown[-_]timeout[=\s]+(\d+)", " ".join(words))
-    return int(match.group(1)) if match else None
+    if match:
+        return int(match.group(1))
+    set_to = environment.get(TORCHRUN_LIMIT_ENV, "")
+    return int(set_to) if set_to.isdigit() else None
 
 
 def wrapped(words: Sequence[str]) -> bool:

@@ -48,6 +48,11 @@ class Pod:
         first = self._containers[0]
         return [*map(str, first.get("command") or []), *map(str, first.get("args") or [])]
 
+    def environment(self) -> dict[str, str]:
+        """Plain variables of the first container."""
+        variables = self._containers[0].get("env") or [] if self._containers else []
+        return {str(v.get("name")): str(v.get("value", "")) for v in variables}
+
     def exit_code(self) -> int | None:
         """The exit code of the first container once it has ended."""
         for state in self._states:

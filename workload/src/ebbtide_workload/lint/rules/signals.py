@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ...rehearse.launchers import TORCHRUN_LIMIT_S, shutdown_timeout_s, torch_launcher, wrapped
-from ..model import Found, show, words
+from ..model import Found, environment, show, words
 from ..shells import hands_over, is_inline, shell_script
 from ..world import World
 from .grace import prestop_words
@@ -45,7 +45,7 @@ def torchrun_limit(world: World) -> Iterator[Found]:
         for path, container in use.containers():
             command = words(container)
             launcher = torch_launcher(command)
-            limit_s = shutdown_timeout_s(command)
+            limit_s = shutdown_timeout_s(command, environment(container))
             granted_s = min(use.grace_s, world.window_s)
             too_short = limit_s is None or (limit_s <= TORCHRUN_LIMIT_S < granted_s)
             if launcher is None or wrapped(command) or not too_short:

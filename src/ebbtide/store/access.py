@@ -40,6 +40,9 @@ class KeyRow:
     revoked_at: datetime | None
 
 
+# Named: a column that is added to the table is not one of ours until it is named here.
+_PROJECT = [projects.c[name] for name in ProjectRow.__slots__]
+
 _KEY = """
 SELECT k.id, k.role, k.hint, p.id AS project_id, p.name AS project_name, p.slug AS project_slug,
 p.organization_id,
@@ -57,14 +60,14 @@ async def insert_project(tx: Tx, row: ProjectRow) -> None:
 async def project(tx: Tx, *, id_: str | None = None, slug: str | None = None) -> ProjectRow | None:
     """A project by its id or its slug."""
     where = projects.c.id == id_ if id_ is not None else projects.c.slug == slug
-    row = (await tx.conn.execute(sa.select(projects).where(where))).first()
+    row = (await tx.conn.execute(sa.select(*_PROJECT).where(where))).first()
     return ProjectRow(**row._mapping) if row else None
 
 
 async def all_projects(tx: Tx) -> list[ProjectRow]:
     return [
         ProjectRow(**row._mapping)
-        for row in await tx.conn.execute(sa.select(projects).order_by(projects.c.slug))
+        for row in await tx.conn.execute(sa.select(*_PROJECT).order_by(projects.c.slug))
     ]
 
 

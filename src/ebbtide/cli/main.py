@@ -10,7 +10,19 @@ from typing import Annotated
 import typer
 
 from ebbtide import __version__
-from ebbtide.cli import access, claims, clusters, exits, fleet, output, playground, reference, server, usage
+from ebbtide.cli import (
+    access,
+    claims,
+    clusters,
+    exits,
+    fleet,
+    kube,
+    output,
+    playground,
+    reference,
+    server,
+    usage,
+)
 from ebbtide.errors import EbbtideError
 
 app = typer.Typer(
@@ -46,6 +58,7 @@ usage.register(app)
 app.add_typer(access.projects, name="projects")
 app.add_typer(access.keys, name="keys")
 app.add_typer(playground.app, name="playground")
+app.add_typer(kube.app, name="kube")
 reference.register(app)
 
 

@@ -218,6 +218,16 @@ def test_the_log_tells_where_there_is_no_guard(tmp_path: Path, capsys: pytest.Ca
     assert not facts["says_itself"]
 
 
+def test_without_proc_it_still_grades(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "supported", lambda: False)
+    code, result = rehearse(capsys, counting(tmp_path, "saves"))
+    assert (code, result["grade"]) == (0, "A")
+    code, result = rehearse(capsys, counting(tmp_path, "swallows", name="b.py"), window="0.5")
+    assert "was still there" in text_of(result, "ignored-sigterm")
+
+
 def test_the_same_seed_chooses_the_same_moments() -> None:
     from ebbtide_workload.rehearse.moments import choose
 

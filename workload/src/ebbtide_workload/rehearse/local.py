@@ -3,6 +3,7 @@ ends."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -146,6 +147,8 @@ class LocalRun:
         elif self._notified_t is not None:
             for pid in list(self._alive):  # whatever still lives now ends with the main process
                 self._gone(pid, now - self._notified_t)
+        if not processes.supported():
+            self._kill_group()
         rest = processes.family(self._process.pid, self._marker) if processes.supported() else []
         for seen in rest:
             if seen.pid != self._process.pid and not by_us:
@@ -153,6 +156,11 @@ class LocalRun:
             processes.kill(seen)
         self._process.wait()
         self._reader.join()
+
+    def _kill_group(self) -> None:
+        """Where processes cannot be seen: at least those that stayed in the main one's group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def ending(self) -> Ending:
         code = self._process.returncode

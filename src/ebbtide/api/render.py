@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from ebbtide.core.clusters import ClusterPhase
@@ -58,11 +59,14 @@ _FAILED = frozenset({EndReason.FAILED, EndReason.LOST})
 _ALIAS = {reason.value: alias for reason, alias in ALIASES.items()}
 
 
+@lru_cache(maxsize=65_536)
 def at(instant: datetime) -> str:
-    """An instant to the second with `Z` (Terraform reads no other form). Faster than strftime."""
-    if instant.tzinfo is not UTC:
-        instant = instant.astimezone(UTC)
-    return f"{instant.isoformat()[:19]}Z"
+    """An instant to the second with `Z` (Terraform reads no other form).
+
+    Remembered, because history does not change: one instant stands in a node's phases and in its events, and is
+    asked for again with every list.
+    """
+    return f"{instant.astimezone(UTC).isoformat()[:19]}Z"
 
 
 def at_or_none(instant: datetime | None) -> str | None:
@@ -225,17 +229,19 @@ def lifecycle_events(events: Iterable[EventDetails], *, aliases: bool) -> list[d
         reasons = (
             (event.reason, _ALIAS[event.reason]) if aliases and event.reason in _ALIAS else (event.reason,)
         )
+        timestamp = at(event.at)
         for reason in reasons:
-            if (event.node_name, reason) not in seen:
-                seen.add((event.node_name, reason))
-                answer.append(
-                    {
-                        "node_id": event.node_name,
-                        "reason": reason,
-                        "message": event.message,
-                        "timestamp": at(event.at),
-                    }
-                )
+            if (event.node_name, reason) in seen:
+                continue
+            seen.add((event.node_name, reason))
+            answer.append(
+                {
+                    "node_id": event.node_name,
+                    "reason": reason,
+                    "message": event.message,
+                    "timestamp": timestamp,
+                }
+            )
     return answer
 
 

@@ -62,7 +62,7 @@ class Guard:
 
     `checkpoints`: a folder, a URL that fsspec knows (`s3://bucket/run`), or a `Checkpoints` with settings of its own.
     `every_s`: seconds between saves while nothing is wrong; None leaves saving to the notice alone. Where saves do not
-    fit the window it saves more often by itself. `every_steps`: save at each multiple of it as well.
+    fit the window it saves more often by itself. `every_steps`: save after each so many steps as well.
     `writes`: with several ranks, "rank0" calls `save` on rank 0 alone (data parallel), "all" on every rank with one
     shared folder (sharded). `grace_s`: seconds from signal to kill, if the environment does not say.
 
@@ -92,6 +92,7 @@ class Guard:
         self._due_step = _NEVER
         self._clock = clock.monotonic
         self._since = (self._clock(), -1)
+        self._step_s = 0.0
         self._watched = progress.ENV in os.environ
         self._warned = False
         self._said_stuck = False
@@ -266,6 +267,9 @@ class Guard:
     def _save(self, step: int, save: Save) -> None:
         """Save and tell; raises what the save raised."""
         begun = self._clock()
+        since, first = self._since
+        if step > first:
+            self._step_s = (begun - since) / (step - first)
         if self._watched:
             progress.record("save_begin", step + 1)
         try:
@@ -291,19 +295,17 @@ class Guard:
     def _plan_next(self) -> None:
         """When to save next; says when the window stops or begins to fit."""
         now = self._clock()
-        since, first = self._since
-        done = self._boundary - first
-        step_s = (now - since) / done if done > 0 and first >= 0 else 0.0
         self._since = (now, self._boundary)
         times = self.checkpoints.times
-        fit = times.fit(self.notice.grace_s, step_s)
+        fit = times.fit(self.notice.grace_s, self._step_s)
         if not fit.fits and not self._warned and self.rank == 0:
             self._warn(fit)
         self._warned = not fit.fits
         if self._every_s is not None:
             self._due_s = now + checkpoint_times.interval_s(self._every_s, fit, times.p95_s)
         if self._every_steps:
-            self._due_step = (self._boundary // self._every_steps + 1) * self._every_steps
+            done = self._boundary + 1
+            self._due_step = (done // self._every_steps + 1) * self._every_steps - 1
 
     def _warn(self, fit: checkpoint_times.Fit) -> None:
         p95 = duration(self.checkpoints.times.p95_s or 0.0)

@@ -55,6 +55,7 @@ class Notice:
     def open(self) -> Notice:
         """Begin to hear; returns itself."""
         self._signals.open()
+        self._look_at_file()  # a notice that was there before us is known before the first step
         self._start("ebbtide-watch", self._watch)
         node = settings.node_name()
         if node and settings.place().local_rank == 0:
@@ -138,14 +139,16 @@ class Notice:
         while not self._stop.is_set():
             self._wait_for_signal()
             self.settle()
-            if self._file is not None:
-                heard = self._file.look(self.grace_s)
-                if heard is not None:
-                    self._merged.tell(heard)
+            self._look_at_file()
             for change in self._signals.replaced_by():
                 say(f"{change}; the guard may not hear it (a notice file or the cluster still reaches it)")
             for tick in self._ticks:
                 tick()
+
+    def _look_at_file(self) -> None:
+        heard = self._file.look(self.grace_s) if self._file is not None else None
+        if heard is not None:
+            self._merged.tell(heard)
 
     def _wait_for_signal(self) -> None:
         fd = self._signals.wake_fd

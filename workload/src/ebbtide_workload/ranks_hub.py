@@ -209,7 +209,7 @@ class Hub:
     def _open_barriers(self) -> None:
         for name in list(self._barriers):
             arrived = self._barriers[name]
-            if not self._present() <= set(arrived):
+            if not self._complete() or not self._present() <= set(arrived):
                 continue
             del self._barriers[name]
             first = arrived.get(0, {})

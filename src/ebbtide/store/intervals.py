@@ -58,11 +58,16 @@ async def close(tx: Tx, closed: Sequence[Closed]) -> None:
 
 
 # Two statements, not one with a CTE: the added days must find the first one cut already, or the constraint
-# that forbids
-# overlaps refuses them.
+# that forbids overlaps refuses them.
+# The nodes are locked as well: a node that leaves meanwhile waits there, before it looks for intervals to
+# close. Else it would not see the day that is added here, and that day would stay open for good.
 _CUT = sa.text("""
 UPDATE intervals i SET end_s = (i.start_s / 86400 + 1) * 86400
-FROM (SELECT no FROM intervals WHERE end_s IS NULL AND start_s < :today LIMIT :limit FOR UPDATE SKIP LOCKED) o
+FROM (
+    SELECT i2.no FROM nodes n JOIN intervals i2 ON i2.node_uid = n.uid
+    WHERE i2.end_s IS NULL AND i2.start_s < :today
+    LIMIT :limit FOR NO KEY UPDATE OF n, i2 SKIP LOCKED
+) o
 WHERE i.no = o.no
 RETURNING i.no
 """)
@@ -98,10 +103,11 @@ class Sealed:
     gpu_type: str
 
 
-# A node's time is proven by the last observation that saw it healthy; a closed interval by the move that
-# closed it.
+# A node's time is proven by the last observation that saw it healthy, and not past its deadline; a closed
+# interval by the move that closed it.
 _READ = """
-SELECT i.*, n.name AS node_name, c.name AS cluster_name, c.gpu_type, n.healthy_until, c.observed_until
+SELECT i.*, n.name AS node_name, c.name AS cluster_name, c.gpu_type, n.healthy_until, n.deadline,
+       c.observed_until
 FROM intervals i JOIN nodes n ON n.uid = i.node_uid JOIN clusters c ON c.id = i.cluster_id
 WHERE i.start_s < :until AND (i.end_s IS NULL OR i.end_s > :since)
   AND (CAST(:project AS text) IS NULL OR i.project_id = :project)
@@ -130,9 +136,12 @@ async def read(
             row.start_s,
             row.end_s,
         )
-        seen = row.healthy_until or row.observed_until
-        sealed = (
-            row.end_s if row.end_s is not None else max(row.start_s, epoch_s(seen) if seen else row.start_s)
-        )
+        sealed = row.end_s if row.end_s is not None else max(row.start_s, _proven_s(row) or row.start_s)
         found.append(Sealed(interval, sealed, row.node_name, row.cluster_name, row.gpu_type))
     return found
+
+
+def _proven_s(row: sa.Row[tuple[object, ...]]) -> int | None:
+    """Up to which second an open interval's time is final; None when nobody looked yet."""
+    seen = row.healthy_until or row.observed_until
+    return epoch_s(min(seen, row.deadline or seen)) if seen else None

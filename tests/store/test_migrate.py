@@ -1,0 +1,67 @@
+"""The schema: code and migrations say the same, and going up twice is harmless."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+
+from ebbtide.errors import StartupError
+from ebbtide.store import migrate
+from ebbtide.store.tables import metadata
+
+
+def _tables(url: str) -> set[str]:
+    engine = sa.create_engine(url)
+    try:
+        return set(sa.inspect(engine).get_table_names())
+    finally:
+        engine.dispose()
+
+
+def test_the_migrations_make_what_the_code_says(database_url: str) -> None:
+    assert migrate.differences(database_url) == []
+    assert _tables(database_url) == {*metadata.tables, "alembic_version"}
+
+
+def test_a_difference_would_be_seen(database_url: str) -> None:
+    engine = sa.create_engine(database_url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE nodes ADD COLUMN mood text"))
+        connection.execute(sa.text("DROP INDEX uq_nodes_one_occupant"))
+    engine.dispose()
+    assert len(migrate.differences(database_url)) == 2
+
+
+def test_upgrading_again_changes_nothing(empty_database_url: str) -> None:
+    migrate.upgrade(empty_database_url)
+    tables = _tables(empty_database_url)
+    migrate.upgrade(empty_database_url)
+    assert _tables(empty_database_url) == tables
+    assert migrate.differences(empty_database_url) == []
+
+
+def test_down_and_up_again_is_the_same_schema(empty_database_url: str) -> None:
+    migrate.upgrade(empty_database_url)
+    engine = sa.create_engine(empty_database_url)
+    with engine.begin() as connection:
+        command.downgrade(migrate._config(connection), "base")
+    engine.dispose()
+    assert _tables(empty_database_url) == {"alembic_version"}
+    migrate.upgrade(empty_database_url)
+    assert migrate.differences(empty_database_url) == []
+
+
+async def test_of_processes_that_start_at_once_one_migrates_and_the_others_wait(
+    empty_database_url: str,
+) -> None:
+    await asyncio.gather(*(asyncio.to_thread(migrate.upgrade, empty_database_url) for _ in range(4)))
+    assert migrate.differences(empty_database_url) == []
+
+
+def test_a_database_that_is_not_there_is_said_plainly(database_url: str) -> None:
+    elsewhere = database_url.replace("/test_", "/no_such_")
+    with pytest.raises(StartupError, match="cannot use the database"):
+        migrate.upgrade(elsewhere)

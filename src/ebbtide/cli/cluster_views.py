@@ -72,7 +72,17 @@ def show(cluster: Json) -> None:
         output.print_table(cluster["gpu_worker_nodes"], NODES, empty="")
     if cluster.get("node_lifecycle_events"):
         output.say("")
-        print_events(cluster["node_lifecycle_events"][-_EVENTS_SHOWN:], as_json=False)
+        print_events(_without_aliases(cluster["node_lifecycle_events"])[-_EVENTS_SHOWN:], as_json=False)
+
+
+def _without_aliases(events: Sequence[Json]) -> list[Json]:
+    """An event that is also shown under its older name comes twice in a row; the first is enough."""
+    told: list[Json] = []
+    for event in events:
+        before = told[-1] if told else {}
+        if any(event[field] != before.get(field) for field in ("node_id", "message", "timestamp")):
+            told.append(event)
+    return told
 
 
 def print_events(events: Sequence[Json], *, as_json: bool) -> None:

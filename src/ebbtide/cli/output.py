@@ -114,7 +114,7 @@ def dollars(microdollars: int | None) -> str | None:
     if microdollars is None:
         return None
     sign, amount = ("-", -microdollars) if microdollars < 0 else ("", microdollars)
-    places = 2 if amount % 10_000 == 0 or amount >= 1_000_000 else 6 if amount % 100 else 4
+    places = 2 if amount % 10_000 == 0 or amount >= 1_000_000 else 6
     scale = 10 ** (6 - places)
     units = (amount + scale // 2) // scale
     whole, part = divmod(units, 10**places)

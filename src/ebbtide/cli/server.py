@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ebbtide import __version__
+from ebbtide.cli import output
 from ebbtide.cli.connection import DEFAULT_DATA
 from ebbtide.cli.exits import UsageError
 
@@ -67,6 +69,8 @@ def up(
         raise UsageError("--once ends after the story; give --demo too")
     if demo and fleet:
         raise UsageError("--demo plays on the fleet that comes with Ebbtide; leave --fleet out")
+    # Said before the server's parts are loaded: that alone takes a second or two.
+    output.note(f"ebbtide {__version__} starts, with its data in {data} ...")
     from ebbtide.cli.up import UpOptions, run_up
 
     options = UpOptions(data, fleet, host, port, drain_window, demo, once)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import shlex
 import socket
 import threading
@@ -58,13 +59,13 @@ def run_up(options: UpOptions) -> int:
     with listen(options.host, options.port, DEFAULT_PORT) as listener:
         _prepare_folder(options.data)
         database = assembly.embedded_database(options.data / DATABASE_FOLDER)
-        output.note(f"ebbtide {__version__}: starting PostgreSQL in {options.data} ...")
         try:
             url = database.start()
             assembly.prepare_database(url)
             return asyncio.run(_Up(options, settings, file, listener, begun).run(url))
         finally:
             database.stop()
+            gc.freeze()  # collecting a server's whole heap at exit takes longer than everything before it
 
 
 def _settings(options: UpOptions) -> Settings:
@@ -251,11 +252,13 @@ class _Up:
         await asyncio.wait([telling, stopping], return_when=asyncio.FIRST_COMPLETED)
         asked.set()
         happened = await telling
-        if self._options.once or self._stop.is_set():
+        if self._stop.is_set() and not happened:
+            return exits.INTERRUPTED if self._options.once else exits.OK
+        if self._options.once:
             stopping.cancel()
             return exits.OK if happened else exits.REFUSED
         output.say("")
         output.say("  The service stays up; regions local-1 and local-2 are yours.", "bold")
         self._suggest(self._file)
         await stopping
-        return exits.OK
+        return exits.OK if happened else exits.REFUSED

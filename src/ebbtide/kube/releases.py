@@ -95,7 +95,7 @@ async def _fetch(client: httpx.AsyncClient, url: str, path: Path, progress: Prog
             async for chunk in answer.aiter_bytes(_CHUNK_BYTES):
                 digest.update(chunk)
                 file.write(chunk)
-                progress(url, answer.num_bytes_downloaded, size)
+                progress(url, file.tell(), size)
     return digest.hexdigest()
 
 

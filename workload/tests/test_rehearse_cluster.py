@@ -139,6 +139,29 @@ def test_a_job_that_ends_by_it_did_not_come_back(
     assert "job/train has failed" in next(f["text"] for f in result["findings"] if f["rule"] == "no-return")
 
 
+def test_pods_of_other_controllers_are_chosen_by_label(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.start(counting(tmp_path, "saves"))
+    assert main(["rehearse", *QUICK, "--selector", "app=train", "--window", "20"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["grade"], result["what"]) == ("A", "pods with app=train")
+    assert "get pods -l app=train -o json" in cluster.calls
+    assert not any(call.startswith("get job") for call in cluster.calls)
+
+
+def test_the_launchers_limit_is_read_from_the_pod(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = counting(tmp_path, "saves")
+    launcher = tmp_path / "torchrun"
+    launcher.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    launcher.chmod(0o755)
+    cluster.start([str(launcher), *command[1:]])
+    _, result = rehearse(capsys, "--window", "20")
+    assert rules(result) == {"launcher-limit"}
+
+
 def test_no_such_job_and_no_kubectl_say_so(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 import together
 from fastapi import FastAPI
+from together.types import Cluster
+
+from .living import living
 
 KUBERNETES = {
     "billing_type": "ON_DEMAND",
@@ -77,3 +82,38 @@ def test_out_of_stock_is_not_tried_again(sdk: together.Together, services: objec
 def test_either_base_url_works(app: FastAPI, serve: Callable[[FastAPI], str], suffix: str) -> None:
     with together.Together(base_url=serve(app) + suffix, api_key="member-key") as client:
         assert client.clusters.list().clusters == []
+
+
+def test_a_whole_cluster_in_strict_mode(database_url: str) -> None:
+    """Against a whole Ebbtide: nodes, events and kubeconfig pass the strict model, and a drain shows."""
+    with (
+        living(database_url) as server,
+        together.Together(
+            base_url=server.url, api_key=server.member, _strict_response_validation=True, timeout=20
+        ) as client,
+    ):
+        made = client.clusters.create(
+            **KUBERNETES, num_gpus=8, num_preemptible_gpus=16, project_id=server.project_id
+        )
+        seen = _until(client, made.cluster_id, lambda seen: seen.allocated_preemptible_gpus == 16)
+        assert (seen.status, len(seen.gpu_worker_nodes)) == ("Ready", 3)
+        assert base64.b64decode(seen.kube_config).startswith(b"#")
+        client.clusters.update(made.cluster_id, num_preemptible_gpus=8)
+        seen = _until(client, made.cluster_id, lambda seen: seen.allocated_preemptible_gpus == 8)
+        assert seen.deleted_gpu_worker_nodes
+        assert seen.node_lifecycle_events
+        left = seen.deleted_gpu_worker_nodes[0].node_id
+        assert "TogetherScaledDown" in {
+            event.reason for event in seen.node_lifecycle_events if event.node_id == left
+        }
+        assert [each.kube_config for each in client.clusters.list().clusters] == [""]
+        client.clusters.delete(made.cluster_id)
+
+
+def _until(client: together.Together, cluster: str, holds: Callable[[Cluster], bool]) -> Cluster:
+    for _ in range(100):
+        seen = client.clusters.retrieve(cluster)
+        if holds(seen):
+            return seen
+        time.sleep(0.1)
+    raise AssertionError(seen)

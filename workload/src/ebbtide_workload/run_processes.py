@@ -120,8 +120,9 @@ def _parents() -> dict[int, int]:
 
 
 def _command(pid: int) -> str:
-    words = _read(pid, "cmdline").decode(errors="replace").replace("\0", " ").strip()
-    return words if len(words) <= 80 else words[:77] + "..."
+    words = _read(pid, "cmdline").decode(errors="replace").split("\0")
+    line = " ".join(word.rpartition("/")[2] if word.startswith("/") else word for word in words).strip()
+    return line if len(line) <= 80 else line[:77] + "..."
 
 
 def _read(pid: int, name: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -38,9 +39,7 @@ def heard() -> Heard:
 def where(tmp_path: Path) -> Places:
     """One named folder and a cache, both empty, on Linux with an amd64 processor."""
     (tmp_path / "named").mkdir()
-    return Places(
-        (("EBBTIDE_KUBE_DIR", tmp_path / "named"),), tmp_path / "cache", Platform("linux", "amd64")
-    )
+    return Places((("EBBTIDE_KUBE_DIR", tmp_path / "named"),), tmp_path / "cache", Platform("linux", "amd64"))
 
 
 def write_program(path: Path, text: str) -> Path:
@@ -50,6 +49,11 @@ def write_program(path: Path, text: str) -> Path:
     path.write_text(first + text)
     path.chmod(0o755)
     return path
+
+
+def start(command: list[str], environment: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    """A process beside the test; the test ends it."""
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.fixture

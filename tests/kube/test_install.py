@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from ebbtide.kube.install import install
 from ebbtide.kube.places import MissingPrograms, Places
 from ebbtide.kube.programs import PROGRAMS
 from ebbtide.kube.releases import ChecksumMismatch
-from tests.kube.conftest import Heard, write_program
+from tests.kube.conftest import Heard, start, write_program
 
 LIMIT_S = 20.0
 SERVERS = ("kube-apiserver", "kube-scheduler")
@@ -173,14 +172,18 @@ async def test_a_killed_installer_leaves_nothing_that_counts(
         "import asyncio; from ebbtide.kube import install, places\n"
         "asyncio.run(install.install(('kwok',), places.places(), install.Progress()))"
     )
-    environment = {"PATH": f"{go}:/usr/bin:/bin", "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
-    killed = subprocess.Popen([sys.executable, "-c", script], env=environment)
+    environment = {
+        "PATH": f"{go}:/usr/bin:/bin",
+        "XDG_CACHE_HOME": str(tmp_path),
+        "PYTHONPATH": ":".join(sys.path),
+    }
+    killed = start([sys.executable, "-c", script], environment)
     cache = tmp_path / "ebbtide" / "kube"
     try:
         await until((go / "begun").exists)
     finally:
         killed.send_signal(signal.SIGKILL)
-        killed.wait()
+        killed.communicate()
     here = Places((), cache, where.platform)
     assert list(cache.glob(".staging-*")) != []  # it had begun
     assert here.find(PROGRAMS["kwok"]) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from ebbtide.clock import monotonic
 from ebbtide.kube.keeper import Kept
+from tests.kube.conftest import start
 
 LIMIT_S = 20.0
 
@@ -20,10 +20,14 @@ LIMIT_S = 20.0
 async def until_written(path: Path) -> int:
     """The process id that a child writes when it is ready for signals."""
     late = monotonic() + LIMIT_S
-    while not (path.exists() and path.read_text().endswith("\n")):
+    while (pid := _read(path)) is None:
         assert monotonic() < late, f"{path} was not written"
         await asyncio.sleep(0.02)
-    return int(path.read_text())
+    return pid
+
+
+def _read(path: Path) -> int | None:
+    return int(path.read_text()) if path.exists() else None  # it appears whole, by a rename
 
 
 async def until_gone(pid: int) -> None:
@@ -44,7 +48,11 @@ def _lives(pid: int) -> bool:
 def child(path: Path, on_term: str = "") -> list[str]:
     """A shell that writes its process id and waits; `on_term`: what it does then instead of ending."""
     trap = f"trap '{on_term}' TERM; " if on_term else ""
-    return ["/bin/sh", "-c", f"{trap}echo $$ > {path}.new; mv {path}.new {path}; while :; do sleep 0.05; done"]
+    return [
+        "/bin/sh",
+        "-c",
+        f"{trap}echo $$ > {path}.new; mv {path}.new {path}; while :; do sleep 0.05; done",
+    ]
 
 
 def keep(command: list[str], output: Path, stop_limit_s: int = 10) -> Kept:
@@ -96,14 +104,14 @@ async def test_it_ends_when_its_parent_does(tmp_path: Path, how: signal.Signals)
         "kept = Kept('child', sys.argv[1:], output=open('/dev/null', 'wb'))\n"
         "time.sleep(60)"
     )
-    parent = subprocess.Popen([sys.executable, "-c", script, *child(tmp_path / "pid")])
+    parent = start([sys.executable, "-c", script, *child(tmp_path / "pid")])
     try:
         pid = await until_written(tmp_path / "pid")
         os.kill(parent.pid, how)
         await until_gone(pid)
     finally:
         parent.kill()
-        parent.wait()
+        parent.communicate()
 
 
 async def test_a_program_that_is_not_there_ends_with_127(tmp_path: Path) -> None:

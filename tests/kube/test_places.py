@@ -58,5 +58,11 @@ def test_what_is_missing_is_named_with_the_ways_out(where: Places) -> None:
     with pytest.raises(MissingPrograms) as error:
         where.require(("etcd", "kubelet", "kwok"))
     assert error.value.names == ("kubelet", "kwok")
-    for word in ("kubelet, kwok", "EBBTIDE_KUBE_DIR", "KUBEBUILDER_ASSETS", "ebbtide kube install", "Go 1.26"):
+    for word in (
+        "kubelet, kwok",
+        "EBBTIDE_KUBE_DIR",
+        "KUBEBUILDER_ASSETS",
+        "ebbtide kube install",
+        "Go 1.26",
+    ):
         assert word in error.value.message

@@ -6,7 +6,15 @@ import re
 
 import pytest
 
-from ebbtide.kube.programs import CONTROL_PLANE, PROGRAMS, Platform, Program, Project, this_platform, wanted_here
+from ebbtide.kube.programs import (
+    CONTROL_PLANE,
+    PROGRAMS,
+    Platform,
+    Program,
+    Project,
+    this_platform,
+    wanted_here,
+)
 
 PROJECTS = sorted({program.project for program in PROGRAMS.values()}, key=lambda project: project.name)
 by_name = pytest.mark.parametrize("project", PROJECTS, ids=lambda project: project.name)
@@ -15,7 +23,9 @@ by_name = pytest.mark.parametrize("project", PROJECTS, ids=lambda project: proje
 @by_name
 def test_the_go_module_asks_for_the_pinned_version(project: Project) -> None:
     text = (project.folder / "go.mod").read_text()
-    assert re.search(rf"^\t{re.escape(project.module)} {re.escape(project.version)}( // indirect)?$", text, re.M)
+    assert re.search(
+        rf"^\t{re.escape(project.module)} {re.escape(project.version)}( // indirect)?$", text, re.MULTILINE
+    )
     assert f"\n{project.module} {project.version} h1:" in (project.folder / "go.sum").read_text()
 
 
@@ -25,7 +35,8 @@ def test_the_go_module_names_every_program_as_a_tool(project: Project) -> None:
     missing = [
         program.package
         for program in PROGRAMS.values()
-        if program.project is project and not re.search(rf"^(tool|\t)\s*{re.escape(program.package)}$", text, re.M)
+        if program.project is project
+        and not re.search(rf"^(tool|\t)\s*{re.escape(program.package)}$", text, re.MULTILINE)
     ]
     assert missing == []
 
@@ -40,7 +51,7 @@ def test_every_part_of_kubernetes_is_of_one_release() -> None:
     """Its modules of v1.N.M are published as v0.N.M, and each has to be replaced by just that."""
     project = PROGRAMS["kube-apiserver"].project
     text = (project.folder / "go.mod").read_text()
-    replaced = re.findall(r"^\t(\S+) => (\S+) (\S+)$", text, re.M)
+    replaced = re.findall(r"^\t(\S+) => (\S+) (\S+)$", text, re.MULTILINE)
     assert len(replaced) > 30
     assert {(before == after, version) for before, after, version in replaced} == {
         (True, project.version.replace("v1.", "v0.", 1))

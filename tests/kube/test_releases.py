@@ -58,7 +58,9 @@ async def test_a_program_whose_checksum_fits_is_taken(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     answers = {"kube-apiserver": CONTENT, "kube-apiserver.sha256": sha256(CONTENT)}
     async with serving(answers) as client:
-        path = await download(client, SERVER, HERE, tmp_path, lambda _, done, total: told.append((done, total)))
+        path = await download(
+            client, SERVER, HERE, tmp_path, lambda _, done, total: told.append((done, total))
+        )
     assert path.read_bytes() == CONTENT
     assert path.stat().st_mode & 0o111
     assert told[-1] == (len(CONTENT), len(CONTENT))

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -47,11 +48,19 @@ class Process:
     def read_until(self, text: str) -> list[str]:
         """The lines of standard output up to one that has the text."""
         assert self.popen.stdout is not None
+        return self._lines_until(self.popen.stdout, text)
+
+    def read_error_until(self, text: str) -> str:
+        """The line of standard error that has the text."""
+        assert self.popen.stderr is not None
+        return self._lines_until(self.popen.stderr, text)[-1]
+
+    def _lines_until(self, stream: IO[str], text: str) -> list[str]:
         lines: list[str] = []
         watchdog = threading.Timer(_START_LIMIT_S, self.popen.kill)
         watchdog.start()
         try:
-            for line in self.popen.stdout:
+            for line in stream:
                 lines.append(line.rstrip("\n"))
                 if text in line:
                     return lines
@@ -73,7 +82,7 @@ class Process:
 def start(folder: Path, *words: str) -> Process:
     paths = os.pathsep.join(each for each in sys.path if each)
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": paths, "HOME": "/nonexistent", "NO_COLOR": "1"}
-    command = [sys.executable, "-u", "-c", PROGRAM, "up", *words]
+    command = [sys.executable, "-u", "-c", PROGRAM, *words]
     popen = subprocess.Popen(
         command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -84,7 +93,7 @@ def start(folder: Path, *words: str) -> Process:
 def up(tmp_path: Path) -> Iterator[Process]:
     """An `ebbtide up` with a small fleet of one's own, ready."""
     (tmp_path / "fleet.yaml").write_text(SMALL_FLEET)
-    process = start(tmp_path, "--fleet", "fleet.yaml", "--port", "0")
+    process = start(tmp_path, "up", "--fleet", "fleet.yaml", "--port", "0")
     try:
         process.read_until("Ctrl-C stops it.")
         yield process
@@ -124,7 +133,7 @@ class TestUp:
         up.popen.kill()
         up.popen.communicate()
         # Without a fleet file this time: the fleet that the folder has stays.
-        again = start(up.folder, "--port", "0")
+        again = start(up.folder, "up", "--port", "0")
         try:
             again.read_until("Ctrl-C stops it.")
             assert connection.read(up.data / "connection.env")["EBBTIDE_API_KEY"] == before
@@ -137,21 +146,19 @@ class TestUp:
             again.popen.communicate()
 
     def test_sighup_reads_the_fleet_file_again(self, up: Process) -> None:
-        assert up.popen.stderr is not None
         (up.folder / "fleet.yaml").write_text(SMALL_FLEET.replace("[a, b]", "[a, b, c]"))
         up.popen.send_signal(signal.SIGHUP)
-        lines = [up.popen.stderr.readline() for _ in range(3)]
-        assert "read fleet.yaml again" in "".join(lines)
+        assert "pool small: 1 hosts added" in up.read_error_until("hosts added")
         with up.client() as client:
             assert sorted(host["name"] for host in client.hosts()) == ["a", "b", "c"]
         (up.folder / "fleet.yaml").write_text("nonsense")
         up.popen.send_signal(signal.SIGHUP)
-        assert "fleet.yaml line 1: " in up.popen.stderr.readline()
+        assert up.read_error_until("fleet.yaml line 1: ")
         with up.client() as client:
             assert len(client.hosts()) == 3
 
     def test_one_folder_has_one_process(self, up: Process) -> None:
-        second = start(up.folder, "--port", "0")
+        second = start(up.folder, "up", "--port", "0")
         assert second.end()
         assert second.popen.returncode == 2
         with up.client() as client:
@@ -234,7 +241,7 @@ def test_the_story_is_told_whole_twice_in_one_folder(tmp_path: Path) -> None:
     """The second telling clears away what the first one left."""
     for telling in ("first", "second"):
         words = ("--demo", "--once", "--port", "0", "--drain-window", "12")
-        story = start(tmp_path, *words)
+        story = start(tmp_path, "up", *words)
         try:
             out, err = story.popen.communicate(timeout=240)
         finally:
@@ -249,7 +256,7 @@ def test_the_story_is_told_whole_twice_in_one_folder(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_story_that_does_not_happen_ends_in_failure(tmp_path: Path) -> None:
     """Somebody's cluster stands on the stage: the story says so and `--once` ends with 1."""
-    first = start(tmp_path, "--port", "0")
+    first = start(tmp_path, "up", "--port", "0")
     try:
         first.read_until("Ctrl-C stops it.")
         with first.client() as client:
@@ -266,7 +273,7 @@ def test_a_story_that_does_not_happen_ends_in_failure(tmp_path: Path) -> None:
         assert first.stop()[0] == 0
     finally:
         first.popen.kill()
-    second = start(tmp_path, "--demo", "--once", "--port", "0")
+    second = start(tmp_path, "up", "--demo", "--once", "--port", "0")
     out, err = second.popen.communicate(timeout=120)
     assert second.popen.returncode == 1, (out, err)
     assert "cluster mine (" in err

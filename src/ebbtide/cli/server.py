@@ -105,7 +105,10 @@ def worker(
     ] = None,
     data: DataFolder = DEFAULT_DATA,
 ) -> None:
-    """Run the loops alone, on a PostgreSQL of yours. Several may run at once, on several machines."""
+    """Run the loops alone, on a PostgreSQL of yours, beside `ebbtide serve`.
+
+    While the fleet is simulated, run one worker only: the simulated world lives in it.
+    """
     from ebbtide.cli.processes import run_worker
 
     run_worker(database_url(database), fleet, data)

@@ -30,11 +30,11 @@ _MOST_CHARACTERS = 4_000_000
 _MOST_DOLLARS_PER_GPU_HOUR = 10_000
 _GPU_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,62}")
-_POOL_KEYS = (
+POOL_KEYS = (
     "region", "gpu_type", "gpus_per_host", "price_per_gpu_hour", "headroom_hosts", "turn_over_s", "boot_s",
     "memory_gib", "cpu_cores", "provider", "blocks", "hosts",
 )  # fmt: skip
-_DRIVER_KEYS = ("id", "cuda_version", "nvidia_driver_version", "os")
+DRIVER_KEYS = ("id", "cuda_version", "nvidia_driver_version", "os")
 _DEFAULT_DRIVERS = (("12.8", "570", "ubuntu-22.04"), ("13.0", "580", "ubuntu-22.04"))
 
 
@@ -168,7 +168,7 @@ def _read_driver(region: str, node: yaml.Node, problems: Problems) -> DriverVers
     if not isinstance(node, yaml.MappingNode):
         problems.add(node, f"a driver version looks like {example}, not {kind(node)}")
         return None
-    fields = Fields(node, "a driver version", _DRIVER_KEYS, problems)
+    fields = Fields(node, "a driver version", DRIVER_KEYS, problems)
     rule = "letters, digits and `._+-`"
     fields.require("cuda_version", 'cuda_version: "12.8"')
     fields.require("nvidia_driver_version", 'nvidia_driver_version: "570"')
@@ -201,7 +201,7 @@ def _read_pool(name: str, node: yaml.Node, regions: tuple[str, ...], problems: P
             node, f"pool {said(name)} must be a mapping with `region`, `gpu_type` and hosts, not {kind(node)}"
         )
         return None
-    fields = Fields(node, f"pool {said(name)}", _POOL_KEYS, problems)
+    fields = Fields(node, f"pool {said(name)}", POOL_KEYS, problems)
     region = _read_pools_region(fields, regions, problems)
     fields.require("gpu_type", "gpu_type: H100_SXM")
     gpu_type = fields.text(

@@ -15,7 +15,7 @@ DNS_RULE = "lower-case letters, digits and dashes (at most 63, no dash at either
 DEFAULT_BLOCK = "default"
 MOST_HOSTS_IN_A_POOL = 200_000
 
-_HOST_KEYS = ("name", "fabric_block", "count", "first")
+HOST_KEYS = ("name", "fabric_block", "count", "first")
 _PATTERN = re.compile(r"(?P<before>[a-z0-9-]*)\{n(:0(?P<width>[1-9]))?\}(?P<after>[a-z0-9-]*)")
 _PATTERN_RULE = "a name with `{n}` or `{n:03}` where the number goes, such as gpu-a-{n:03}"
 
@@ -89,7 +89,7 @@ def _from_item(node: yaml.Node, problems: Problems) -> Iterator[HostSpec]:
         if name is not None:
             yield HostSpec(name, line=node.start_mark.line + 1)
         return
-    fields = Fields(node, "a host", _HOST_KEYS, problems)
+    fields = Fields(node, "a host", HOST_KEYS, problems)
     block = fields.text("fabric_block", DNS_LABEL, DNS_RULE) or DEFAULT_BLOCK
     name_node = fields.require("name", "name: gpu-a-{n:03}" if fields.value("count") else "name: gpu-a-001")
     if fields.value("count") is not None:

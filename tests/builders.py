@@ -20,10 +20,11 @@ from ebbtide.core.clusters import ClusterPhase
 from ebbtide.core.nodes import ComputeClass, DrainKind, EndReason, Phase, node_name
 from ebbtide.ids import SeededIds
 from ebbtide.services.access import bootstrap
+from ebbtide.services.capacity import Planner
 from ebbtide.services.details import Caller, ClusterOrder, DriverVersion, Role
 from ebbtide.services.fleet_file import FleetFile, HostSpec, PoolSpec, RegionSpec
 from ebbtide.settings import Settings
-from ebbtide.store import access, clusters, fleet, nodes
+from ebbtide.store import access, clusters, fleet, nodes, pools
 from ebbtide.store.access import ProjectRow
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.nodes import Move, NewNode
@@ -97,6 +98,7 @@ class Office:
 
     def __post_init__(self) -> None:
         self.services = services_room.build(self.db, self.settings, self.ids)
+        self.planner = Planner(self.settings, self.ids)
 
     async def caller(self, slug: str = "acme", role: Role = Role.MEMBER) -> Caller:
         """A caller of that project, which is made if it is not there."""
@@ -274,3 +276,53 @@ async def count(tx: Tx, table: str, where: str = "true", **values: object) -> in
     query = sa.text(f"SELECT count(*) FROM {table} WHERE {where}")
     number: int = (await tx.conn.execute(query, values)).scalar_one()
     return number
+
+
+# -- loops
+
+
+async def one_plan(office: Office, pool: str = POOL) -> None:
+    """The pool's regular plan, once, as its loop makes it."""
+    planner = office.planner
+
+    async def work(tx: Tx) -> None:
+        locked = await pools.lock(tx, pool)
+        await planner.assign(tx, locked)
+        await planner.replace_standard(tx, locked)
+        await planner.replan(tx, locked)
+        await planner.refill(tx, locked)
+
+    await office.db.run(work)
+
+
+async def control_planes_are_ready(tx: Tx) -> None:
+    """As the clusters' loop leaves it once each control plane is up."""
+    for row in await clusters.live(tx):
+        await clusters.set_fields(tx, row.id, control_plane_ready=True, observed_until=tx.now)
+
+
+async def all_join(tx: Tx) -> None:
+    """Every node that has a host comes up, as the lifecycle loop would bring it."""
+    for before, after in itertools.pairwise(_WAY):
+        waiting = await nodes.in_phase(tx, before)
+        await nodes.move(tx, [Move(node.uid, before, after) for node in waiting])
+
+
+async def all_leave(tx: Tx) -> None:
+    """Every drain ends and every host comes back."""
+    for before, after in ((Phase.DRAINING, Phase.REMOVING), (Phase.REMOVING, Phase.REMOVED)):
+        leaving = await nodes.in_phase(tx, before)
+        await nodes.move(tx, [Move(node.uid, before, after) for node in leaving])
+
+
+async def promises_kept(tx: Tx, pool: str = POOL) -> None:
+    """Invariant 1: one occupant per host, and promised <= free + leaving."""
+    row = await pools.load(tx, pool)
+    assert row is not None
+    view = await pools.view(tx, row)
+    assert view.promised <= view.free_total + view.leaving, view
+    held = "SELECT host_id, uid FROM nodes WHERE phase NOT IN ('PENDING', 'REMOVED') ORDER BY 1, 2"
+    said = "SELECT id, node_uid FROM hosts WHERE node_uid IS NOT NULL ORDER BY 1, 2"
+    occupants = [tuple(row) for row in await tx.conn.execute(sa.text(held))]
+    assert occupants == [tuple(row) for row in await tx.conn.execute(sa.text(said))]
+    assert len({host for host, _ in occupants}) == len(occupants)

@@ -35,7 +35,7 @@ async def _refused(db: Database, statement: str, constraint: str) -> None:
         ("UPDATE nodes SET phase = 'DRAINING' WHERE uid = 'node-0'", "has_a_deadline"),
         (
             (
-                "UPDATE nodes SET phase = 'DRAINING', draining_at = now(), deadline = now() - interval '1 s', "
+                "UPDATE nodes SET phase = 'DRAINING', deadline = now() - interval '9 s', draining_at = now(), "
                 "ends_at = now() WHERE uid = 'node-0'"
             ),
             "deadline_after_notice",

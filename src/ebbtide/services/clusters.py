@@ -182,6 +182,7 @@ class ClusterService:
         async def work(tx: Tx) -> None:
             seen = await _visible(tx, caller, cluster_id)
             pool = await pools.lock(tx, seen.pool)
+            await nodes.lock_cluster(tx, cluster_id)
             row = await clusters.load(tx, cluster_id, for_update=True)
             assert row is not None
             _check_immutable(row, change.immutable)
@@ -223,6 +224,7 @@ class ClusterService:
         async def work(tx: Tx) -> None:
             seen = await _visible(tx, caller, cluster_id)
             pool = await pools.lock(tx, seen.pool)
+            await nodes.lock_cluster(tx, cluster_id)
             row = await clusters.load(tx, cluster_id, for_update=True)
             assert row is not None
             if row.phase in (ClusterPhase.DELETING, ClusterPhase.DELETED):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -110,8 +110,18 @@ async def _write_history(tx: Tx, cluster_id: str, phase: str) -> None:
     )
 
 
+async def _lock(tx: Tx, ids: Iterable[str]) -> None:
+    """Lock clusters in the order of their ids, as everybody does who writes to several of them."""
+    await tx.conn.execute(
+        sa.text("SELECT 1 FROM clusters WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE"),
+        {"ids": list(ids)},
+    )
+
+
 async def mark_observed(tx: Tx, observed: Mapping[str, datetime]) -> None:
     """Say up to when each cluster was seen whole. Never goes back."""
+    if len(observed) > 1:
+        await _lock(tx, observed)
     await tx.conn.execute(
         sa.text("""
         UPDATE clusters c SET observed_until = GREATEST(c.observed_until, o.at)
@@ -125,6 +135,7 @@ async def set_fill(tx: Tx, reasons: Mapping[str, str | None], next_try: datetime
     """Write why each cluster's target is not met (None: it is). `since` stays as long as it is not met."""
     if not reasons:
         return
+    await _lock(tx, reasons)
     await tx.conn.execute(
         sa.text("""
         UPDATE clusters c SET fill_reason = f.reason,

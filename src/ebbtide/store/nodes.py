@@ -167,6 +167,8 @@ async def move(tx: Tx, moves: Sequence[Move], *, cooldown_s: int = 0) -> list[Mo
     for one in moves:
         check_move(one.before, one.after)
     by_uid = {one.uid: one for one in moves}
+    if len(by_uid) > 1:
+        await tx.conn.execute(_LOCK, {"uids": list(by_uid)})
     rows = await tx.conn.execute(_MOVE, {"now": tx.now, **_columns(sorted(moves, key=lambda one: one.uid))})
     moved = sorted((_moved(row) for row in rows), key=lambda one: one.uid)
     for node in moved:
@@ -190,6 +192,24 @@ async def move(tx: Tx, moves: Sequence[Move], *, cooldown_s: int = 0) -> list[Mo
     )
     await _wake(tx, moved, by_uid)
     return moved
+
+
+# Whoever writes to several nodes locks them in the order of their uids, so that no two wait for each other.
+_LOCK = sa.text("SELECT 1 FROM nodes WHERE uid = ANY(:uids) ORDER BY uid FOR NO KEY UPDATE")
+
+
+async def lock_cluster(tx: Tx, cluster_id: str) -> None:
+    """Lock the nodes of a cluster, for a transaction that locks the cluster next and moves its nodes then.
+
+    Moves lock nodes first and their clusters, for the events, after; the other way round two would wait in a
+    circle.
+    """
+    await tx.conn.execute(
+        sa.text("""
+        SELECT 1 FROM nodes WHERE cluster_id = :id AND phase <> 'REMOVED' ORDER BY uid FOR NO KEY UPDATE
+        """),
+        {"id": cluster_id},
+    )
 
 
 def _columns(moves: Sequence[Move]) -> dict[str, list[object]]:

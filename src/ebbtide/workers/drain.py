@@ -66,11 +66,10 @@ class Drains:
             assert node.deadline is not None
             assert node.draining_at is not None
             end = late_end(node.deadline, tx.now, self._settings.drain)
-            facts: dict[str, object] = {"drain_attempted_at": tx.now}
+            await nodes.set_facts(tx, node.uid, drain_attempted_at=tx.now)
             if end and node.drain_kind is DrainKind.RECLAIM and await runs.was_down(tx, node.draining_at):
-                facts["ends_at"] = end
+                await nodes.set_facts(tx, node.uid, ends_at=end)
                 await self._credit_late(tx, node, end)
-            await nodes.set_facts(tx, node.uid, **facts)
             reloaded = await nodes.load(tx, node.uid)
         assert reloaded is not None
         return reloaded

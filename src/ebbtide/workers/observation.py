@@ -163,10 +163,12 @@ class Observation:
 
     async def _write(self, tx: Tx, looks: Sequence[_Look]) -> None:
         for look in looks:
-            for uid, facts in look.facts.items():
+            # Nodes in one order, all before their cluster: see store.nodes.
+            if look.lost:
+                await nodes.lock_cluster(tx, look.visit.key)
+            for uid, facts in sorted(look.facts.items()):
                 await nodes.set_facts(tx, uid, **facts)
-            for move in look.lost:
-                await nodes.move(tx, [move])
+            await nodes.move(tx, look.lost)
             await visits.hint(
                 tx,
                 Loop.LIFECYCLE,

@@ -237,20 +237,26 @@ STEPS = [
 
 
 @pytest.mark.slow
-def test_the_story_is_told_whole_twice_in_one_folder(tmp_path: Path) -> None:
-    """The second telling clears away what the first one left."""
-    for telling in ("first", "second"):
-        words = ("--demo", "--once", "--port", "0", "--drain-window", "12")
-        story = start(tmp_path, "up", *words)
-        try:
-            out, err = story.popen.communicate(timeout=240)
-        finally:
-            story.popen.kill()
-        assert story.popen.returncode == 0, (telling, out, err)
-        at = -1
-        for step in STEPS:
-            assert out.find(step, at + 1) > at, (telling, step, out)
-            at = out.find(step, at + 1)
+def test_the_story_is_told_whole_also_after_one_that_was_killed(tmp_path: Path) -> None:
+    """The first telling is killed in mid-drain; the second one clears away what it left."""
+    words = ("up", "--demo", "--once", "--port", "0", "--drain-window", "12")
+    killed = start(tmp_path, *words)
+    try:
+        killed.read_until("got SIGTERM")
+    finally:
+        killed.popen.kill()
+        killed.popen.communicate()
+    story = start(tmp_path, *words)
+    try:
+        out, err = story.popen.communicate(timeout=240)
+    finally:
+        story.popen.kill()
+    assert story.popen.returncode == 0, (out, err)
+    assert "was killed" in out
+    at = -1
+    for step in STEPS:
+        assert out.find(step, at + 1) > at, (step, out)
+        at = out.find(step, at + 1)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PIP_NO_INPUT := 1
 
-.PHONY: help run demo-once test check format bench lock clean
+.PHONY: help run demo-once test kube test-live check format bench lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,11 +30,17 @@ demo-once: $(VENV)/.ready-to-run ## play the story in a folder of its own and en
 	cd "$$folder" && "$$here/$(BIN)/ebbtide" up --demo --once $(ARGS)
 
 test: $(VENV)/.ready-to-develop ## all tests that need only Python packages (they bring PostgreSQL)
-	$(BIN)/python -m pytest tests -n $(JOBS) $(ARGS) $(NONE_IS_FINE)
+	$(BIN)/python -m pytest tests -m "not live" -n $(JOBS) $(ARGS) $(NONE_IS_FINE)
 	cd workload && ../$(BIN)/python -m pytest -p no:asyncio $(ARGS) $(NONE_IS_FINE)
 
 # A selection in ARGS may leave nothing to run in one of the two distributions.
 NONE_IS_FINE = $(if $(ARGS),|| test $$? -eq 5)
+
+kube: $(VENV)/.ready-to-run ## get Kubernetes' programs for test-live: found, taken or built (10 minutes)
+	$(BIN)/ebbtide kube install $(ARGS)
+
+test-live: $(VENV)/.ready-to-develop ## tests on a real Kubernetes control plane; says so if `make kube` is needed
+	$(BIN)/python -m pytest tests/live $(ARGS) $(NONE_IS_FINE)
 
 CHECKS := "ruff format --check ." "ruff check ." "mypy" "lint-imports" "python -m pytest -q tests/house"
 CHECKS_WORKLOAD := "ruff format --check ." "ruff check ." "mypy --python-version 3.10"

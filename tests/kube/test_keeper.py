@@ -63,7 +63,7 @@ def keep(command: list[str], output: Path, stop_limit_s: int = 10) -> Kept:
 async def test_stop_ends_it_and_may_be_called_again(tmp_path: Path) -> None:
     kept = keep(child(tmp_path / "pid"), tmp_path / "log")
     pid = await until_written(tmp_path / "pid")
-    assert kept.exit_code is None
+    assert _lives(pid)
     await kept.stop()
     assert not _lives(pid)
     assert kept.exit_code == 128 + signal.SIGTERM

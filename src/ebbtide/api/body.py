@@ -26,7 +26,7 @@ class JSONBody:
 async def read_bytes(request: Request, limit: int) -> bytes:
     """The body, or 413 as soon as it is known to exceed `limit` bytes."""
     announced = request.headers.get("content-length", "")
-    if announced.isdigit() and len(announced) < 20 and int(announced) > limit:
+    if announced.isdigit() and (len(announced) > 18 or int(announced) > limit):
         _too_large(limit)
     parts: list[bytes] = []
     size = 0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Callable
 
 import structlog
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ebbtide.api.problems import unexpected
@@ -65,8 +67,14 @@ class Envelope:
 
         try:
             await self.app(scope, receive, send_with_id)
+        except ClientDisconnect:
+            log.info("the client went away", request_id=request_id, method=scope["method"], path=asked)
         except Exception:
-            log.exception("request failed", request_id=request_id, method=scope["method"], path=asked)
+            # Without the frames' variables: those hold keys and bodies.
+            told = traceback.format_exc()
+            log.error(
+                "request failed", request_id=request_id, method=scope["method"], path=asked, exception=told
+            )
             if status:  # the answer is on its way already; the server cuts the connection
                 raise
             await unexpected(request_id)(scope, receive, send_with_id)

@@ -12,7 +12,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from ebbtide.api.responses import FastJSON
-from ebbtide.errors import BadInput, Conflict, EbbtideError, Forbidden, NotFound, Unauthenticated
+from ebbtide.errors import BadInput, Conflict, EbbtideError, Forbidden, NotFound, Unauthenticated, Unavailable
 
 log = structlog.get_logger(__name__)
 
@@ -22,6 +22,7 @@ _STATUS: tuple[tuple[type[EbbtideError], int], ...] = (
     (Forbidden, 403),
     (NotFound, 404),
     (Conflict, 409),
+    (Unavailable, 503),
 )
 _TYPE = {
     400: "invalid_request_error",
@@ -31,6 +32,11 @@ _TYPE = {
     409: "conflict_error",
     413: "invalid_request_error",
     503: "service_unavailable_error",
+}
+_HEADERS = {
+    401: {"www-authenticate": "Bearer"},
+    409: {"x-should-retry": "false"},
+    503: {"retry-after": "1"},
 }
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
@@ -53,7 +59,7 @@ def from_error(error: EbbtideError) -> FastJSON:
     """The answer for an error of ours. 409 says not to retry: clients would repeat it for three seconds."""
     for kind, status in _STATUS:
         if isinstance(error, kind):
-            headers = {409: {"x-should-retry": "false"}, 401: {"www-authenticate": "Bearer"}}.get(status)
+            headers = _HEADERS.get(status)
             return problem(status, error.message, param=error.param, code=error.code, headers=headers)
     raise error
 

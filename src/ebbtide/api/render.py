@@ -63,8 +63,8 @@ _ALIAS = {reason.value: alias for reason, alias in ALIASES.items()}
 def at(instant: datetime) -> str:
     """An instant to the second with `Z` (Terraform reads no other form).
 
-    Remembered, because history does not change: one instant stands in a node's phases and in its events, and is
-    asked for again with every list.
+    Remembered, because history does not change: one instant stands in a node's phases and in its events, and
+    is asked for again with every list.
     """
     return f"{instant.astimezone(UTC).isoformat()[:19]}Z"
 

@@ -38,6 +38,7 @@ class ClaimService:
         args_hash = hashlib.sha256(json.dumps([pool, hosts, for_whom]).encode()).hexdigest()[:16]
 
         async def work(tx: Tx) -> ClaimDetails:
+            await claims.lock_ref(tx, ref)
             locked = await pools.lock(tx, pool)
             seen = await claims.by_ref(tx, ref)
             if seen and seen.ended_at is None:

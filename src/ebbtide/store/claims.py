@@ -38,6 +38,13 @@ async def insert(tx: Tx, **values: object) -> None:
     await tx.conn.execute(sa.insert(claims).values(state=ClaimState.OPEN, created_at=tx.now, **values))
 
 
+async def lock_ref(tx: Tx, ref: str) -> None:
+    """Let requests for one reference wait for one another until the transaction ends, in whatever pools."""
+    await tx.conn.execute(
+        sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:text, 0))"), {"text": f"claim/{ref}"}
+    )
+
+
 async def by_ref(tx: Tx, ref: str) -> ClaimRow | None:
     """The claim in force under a reference, or the last ended one."""
     row = (

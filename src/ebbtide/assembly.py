@@ -6,6 +6,7 @@ Database, provider, driver, services, loops, app.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from ebbtide.api.app import create_app
 from ebbtide.clock import AnchoredClock, Clock
 from ebbtide.drivers.base import Driver
 from ebbtide.drivers.simulated import SimulatedDriver
-from ebbtide.errors import StartupError
+from ebbtide.errors import StartupError, Unavailable
 from ebbtide.ids import Ids, SystemIds
 from ebbtide.playground.behaviours import Boots, Wipes
 from ebbtide.playground.levers import Levers
@@ -30,9 +31,10 @@ from ebbtide.services.details import Role
 from ebbtide.services.fleet import FleetChanges
 from ebbtide.services.fleet_file import FleetFile
 from ebbtide.settings import Settings
-from ebbtide.store import migrate, visits
+from ebbtide.store import hints, migrate, visits
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.embedded import EmbeddedPostgres
+from ebbtide.store.inline import InlineDatabase
 from ebbtide.store.visits import Loop
 from ebbtide.workers.clusters import Clusters
 from ebbtide.workers.fulfillment import Fulfillment
@@ -44,6 +46,7 @@ from ebbtide.workers.outcome import LoopWorker
 from ebbtide.workers.retention import Retention
 from ebbtide.workers.runner import Findings, Runner
 
+KEEP_TIME_S = 10.0
 WATCH_S = 0.25  # how soon a change in the simulated world is looked at
 JOURNAL = "playground.jsonl"
 
@@ -85,7 +88,8 @@ def loops(db: Database, settings: Settings, ids: Ids, provider: Provider, driver
 class System:
     """A wired Ebbtide. Which parts run (API, loops, or both) is up to the caller.
 
-    world: the simulated fleet, where there is one
+    world:      the simulated fleet, where there is one
+    listen_url: where other processes' hints are heard; None where there are no others
     """
 
     settings: Settings
@@ -94,6 +98,7 @@ class System:
     services: Services
     runner: Runner
     world: World | None = None
+    listen_url: str | None = None
 
     def app(self) -> FastAPI:
         """The HTTP API."""
@@ -125,19 +130,31 @@ class System:
 
         Answers what was found of killed ones.
         """
-        if isinstance(self.db.clock, AnchoredClock):
-            self.db.clock.anchor(await self.db.database_now())
+        await self._anchor()
         return await self.runner.begin()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run the loops until `stop`, then say goodbye. `begin` comes first."""
-        watch = asyncio.create_task(self._watch()) if self.world else None
+        beside = [asyncio.create_task(self._watch())] if self.world else []
+        if self.listen_url:
+            beside.append(asyncio.create_task(hints.listen(self.listen_url, self.runner.wake)))
         try:
             await self.runner.run(stop)
         finally:
-            if watch:
-                watch.cancel()
+            for task in beside:
+                task.cancel()
             await self.runner.end()
+
+    async def keep_time(self) -> None:
+        """Take the database's time now and then, for ever: for a process that runs no loops."""
+        while True:
+            with contextlib.suppress(Unavailable):
+                await self._anchor()
+            await asyncio.sleep(KEEP_TIME_S)
+
+    async def _anchor(self) -> None:
+        if isinstance(self.db.clock, AnchoredClock):
+            self.db.clock.anchor(await self.db.database_now())
 
     async def _watch(self) -> None:
         """Turn changes in the simulated world into hints, as a watch on a real cluster would."""
@@ -181,18 +198,22 @@ def build(
     provider: Provider | None = None,
     driver: Driver | None = None,
     alone: bool = False,
+    inline: bool = False,
 ) -> System:
     """Wire a system over a migrated database.
 
     journal: where the simulated world keeps its acts; None keeps it in memory
     world, provider, driver: given by tests and simulations instead of the ones made here
     alone: no other worker process can use this database
+    inline: nothing else uses the database or this event loop (a simulation): statements run at once
     """
     clock = clock or AnchoredClock()
     ids = ids or SystemIds()
-    db = Database(driver_url(database_url), clock)
+    url = driver_url(database_url)
+    db = InlineDatabase(url, clock) if inline else Database(url, clock, announce=not alone)
     world = world or World(clock, journal=journal)
     provider = provider or SimulatedProvider(world)
     driver = driver or SimulatedDriver(world)
     runner = Runner(db, settings, ids, loops(db, settings, ids, provider, driver), alone=alone)
-    return System(settings, db, ids, services_room.build(db, settings, ids), runner, world)
+    services = services_room.build(db, settings, ids)
+    return System(settings, db, ids, services, runner, world, None if alone else url)

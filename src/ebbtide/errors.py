@@ -38,6 +38,10 @@ class Conflict(EbbtideError):
     """Right in itself but not possible now: no capacity, another meaning for a used token (409)."""
 
 
+class Unavailable(EbbtideError):
+    """Something we rest on is away for the moment; the same request may work in a second (503)."""
+
+
 class LeaseLost(EbbtideError):
     """Somebody else works on this row now; whatever this visit wanted to write is dropped."""
 

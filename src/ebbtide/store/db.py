@@ -10,10 +10,12 @@ from datetime import datetime
 from typing import TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from ebbtide.clock import Clock
+from ebbtide.errors import Unavailable
+from ebbtide.store.hints import CHANNEL
 
 T = TypeVar("T")
 # PostgreSQL's words for "somebody was faster, run it again": serialization failure, deadlock.
@@ -54,8 +56,9 @@ class Database:
     `AnchoredClock`).
     """
 
-    def __init__(self, url: str, clock: Clock, *, pool_size: int = 10) -> None:
+    def __init__(self, url: str, clock: Clock, *, pool_size: int = 10, announce: bool = False) -> None:
         self.clock = clock
+        self._announce = announce
         # READ COMMITTED on purpose: every decision starts by locking what it rests on with a write.
         self._engine = create_async_engine(url, pool_size=pool_size, max_overflow=10, pool_pre_ping=False)
         self._listeners: list[Callable[[str], None]] = []
@@ -66,20 +69,29 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Tx]:
-        """A transaction that commits when the block ends and rolls back when it raises."""
-        async with self._engine.begin() as conn:
+        """A transaction that commits when the block ends and rolls back when it raises.
+
+        Raises Unavailable when the server cannot be reached.
+        """
+        async with _reached(), self._engine.begin() as conn:
             tx = Tx(conn, self.clock.now(), self.clock)
             yield tx
             for work in list(tx.before_commit.values()):
                 await work(tx)
+            if self._announce and tx.loops:
+                said = {"channel": CHANNEL, "loops": ",".join(sorted(tx.loops))}
+                await conn.execute(sa.text("SELECT pg_notify(:channel, :loops)"), said)
         for loop in tx.loops:
             for listener in self._listeners:
                 listener(loop)
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Tx]:
-        """One consistent picture: a read-only transaction whose statements all see the same commit."""
-        async with self._engine.connect() as conn:
+        """One consistent picture: a read-only transaction whose statements all see the same commit.
+
+        Raises Unavailable when the server cannot be reached.
+        """
+        async with _reached(), self._engine.connect() as conn:
             await conn.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             yield Tx(conn, self.clock.now(), self.clock)
 
@@ -97,9 +109,25 @@ class Database:
 
     async def database_now(self) -> datetime:
         """The database server's clock, for anchoring ours."""
-        async with self._engine.connect() as conn:
+        async with _reached(), self._engine.connect() as conn:
             now: datetime = (await conn.execute(sa.text("SELECT clock_timestamp()"))).scalar_one()
             return now
 
     async def close(self) -> None:
         await self._engine.dispose()
+
+
+@asynccontextmanager
+async def _reached() -> AsyncIterator[None]:
+    """Turn "the server is away" into Unavailable; everything else stays what it is."""
+    try:
+        yield
+    except DBAPIError as error:
+        sqlstate = getattr(error.orig, "sqlstate", None) or ""
+        # No state: the connection broke or was refused. 08: connection exceptions. 57P: the server stops or
+        # starts.
+        if isinstance(error, OperationalError) and (not sqlstate or sqlstate.startswith(("08", "57P"))):
+            raise Unavailable(
+                "the database does not answer; try again in a moment", code="database_away"
+            ) from error
+        raise

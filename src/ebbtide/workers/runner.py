@@ -15,7 +15,7 @@ import structlog
 
 from ebbtide.clock import AnchoredClock
 from ebbtide.core.nodes import Phase
-from ebbtide.errors import LeaseLost
+from ebbtide.errors import LeaseLost, Unavailable
 from ebbtide.ids import Ids
 from ebbtide.settings import Settings
 from ebbtide.store import nodes, pools, runs, visits
@@ -62,11 +62,12 @@ class Runner:
         self._workers: Mapping[Loop, LoopWorker] = {worker.loop: worker for worker in workers}
         self._alone = alone
         self.run_id = ids.uuid4()
-        self._wakes = {loop: asyncio.Event() for loop in self._workers}
-        db.on_wake(self._wake)
+        self._wakes: dict[str, asyncio.Event] = {loop.value: asyncio.Event() for loop in self._workers}
+        db.on_wake(self.wake)
 
-    def _wake(self, loop: str) -> None:
-        if (event := self._wakes.get(Loop(loop))) is not None:
+    def wake(self, loop: str) -> None:
+        """Look for due visits of this loop now. Words that are no loop of this runner are passed over."""
+        if (event := self._wakes.get(loop)) is not None:
             event.set()
 
     # -- a life
@@ -145,31 +146,39 @@ class Runner:
 
     async def _beat_forever(self) -> None:
         while True:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(Unavailable):
                 await self.beat()
             await asyncio.sleep(runs.HEARTBEAT_S)
 
     async def _run_loop(self, loop: Loop) -> None:
-        worker = self._workers[loop]
         under_way: set[asyncio.Task[None]] = set()
         try:
             while True:
-                self._wakes[loop].clear()
-                room = worker.batch - len(under_way)
-                claimed = await self._claim(loop, room) if room > 0 else []
-                for chunk in _chunks(claimed, worker.chunk):
-                    under_way.add(asyncio.create_task(self._carry_out(worker, chunk)))
-                if len(claimed) < room:
-                    await self._rest(loop, under_way)
-                elif under_way:
-                    await asyncio.wait(under_way, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
-                under_way = {task for task in under_way if not task.done()}
+                try:
+                    await self._turn(loop, under_way)
+                except Unavailable as away:
+                    log.warning("loop waits", loop=loop, why=away.message)
+                    await asyncio.sleep(POLL_S)
         finally:
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
 
-    async def _rest(self, loop: Loop, under_way: set[asyncio.Task[None]]) -> None:
+    async def _turn(self, loop: Loop, under_way: set[asyncio.Task[None]]) -> None:
+        """Claim what there is room for, or wait for something to change. Keeps `under_way` up to date."""
+        worker = self._workers[loop]
+        self._wakes[loop].clear()
+        under_way -= {task for task in under_way if task.done()}
+        room = worker.batch - len(under_way)
+        claimed = await self._claim(loop, room) if room > 0 else []
+        for chunk in _chunks(claimed, worker.chunk):
+            under_way.add(asyncio.create_task(self._carry_out(worker, chunk)))
+        if len(claimed) < room:
+            await self._rest(loop)
+        elif under_way:
+            await asyncio.wait(under_way, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _rest(self, loop: Loop) -> None:
         """Sleep until a hint, the next due visit of this loop, or the poll, whichever is first."""
         async with self._db.read() as tx:
             due = await visits.next_due(tx, [loop])
@@ -181,13 +190,15 @@ class Runner:
         try:
             for visit, outcome in zip(claimed, await worker.visit_many(claimed), strict=True):
                 log.debug("visited", loop=visit.loop, key=visit.key, outcome=outcome.sentence)
+        except Unavailable as away:  # the lease ends by itself and the visits are made again
+            log.warning("visits put off", loop=worker.loop, why=away.message)
         except Exception:  # our own fault: one bad row must not stop the loop for all others
             log.exception("visit failed", loop=worker.loop, keys=[visit.key for visit in claimed])
             await self._put_off(claimed)
 
     async def _put_off(self, claimed: Sequence[Visit]) -> None:
         for visit in claimed:
-            with contextlib.suppress(LeaseLost):
+            with contextlib.suppress(LeaseLost, Unavailable):
                 async with self._db.transaction() as tx:
                     again = tx.now + timedelta(seconds=self._settings.retry_in_s(visit.failures))
                     outcome = "this visit failed by a fault of ours, see the log; trying again"

@@ -24,6 +24,7 @@ from ebbtide.services.details import (
     ClusterChange,
     ClusterDetails,
     ClusterOrder,
+    HostDetails,
     NodeDetails,
     PoolDetails,
     Replay,
@@ -175,6 +176,9 @@ class Story:
         (only,) = await self.sim.system.services.fleet.pools(await self.operator())
         return only
 
+    async def hosts(self) -> tuple[HostDetails, ...]:
+        return await self.sim.system.services.fleet.hosts(await self.operator())
+
     async def free_hosts(self) -> int:
         return (await self.pool()).counts["free"]
 
@@ -242,6 +246,9 @@ class Cluster:
 
     async def running(self, compute_class: ComputeClass = PREEMPTIBLE) -> list[NodeDetails]:
         return [node for node in await self.nodes(compute_class) if node.phase is Phase.RUNNING]
+
+    async def running_standard(self) -> list[NodeDetails]:
+        return await self.running(STANDARD)
 
     async def draining(self, compute_class: ComputeClass = PREEMPTIBLE) -> list[NodeDetails]:
         return [node for node in await self.nodes(compute_class) if node.phase is Phase.DRAINING]

@@ -222,8 +222,8 @@ async def test_facts_do_not_include_what_only_moves_write(db: Database, rows: Ro
     assert node.workload_pods == 3
 
 
-async def test_only_uids_that_the_ledger_calls_removed_count_as_removed(db: Database, rows: Rows) -> None:
+async def test_only_uids_that_the_ledger_calls_gone_are_gone(db: Database, rows: Rows) -> None:
     async with db.transaction() as tx:
         await rows.node(tx, 0, Phase.REMOVED)
         await rows.node(tx, 1, Phase.RUNNING)
-        assert await nodes.removed_among(tx, ["node-0", "node-1", "a stranger"]) == ["node-0"]
+        assert await nodes.gone_among(tx, ["node-0", "node-1", "a stranger"]) == {"node-0": Phase.REMOVED}

@@ -154,6 +154,32 @@ async def count_boot_failure(tx: Tx, host_id: str) -> int:
     return count
 
 
+_NOT_BACK = "not given back: "
+
+
+async def set_aside(tx: Tx, host_id: str, why: str) -> bool:
+    """Quarantine a host whose last machine does not go. False when it was not available before."""
+    result = await tx.conn.execute(
+        sa.update(hosts)
+        .where(hosts.c.id == host_id, hosts.c.state == HostState.AVAILABLE)
+        .values(state=HostState.QUARANTINED, state_reason=_NOT_BACK + why)
+    )
+    return bool(result.rowcount)
+
+
+async def take_back(tx: Tx, host_id: str) -> None:
+    """Its machine is gone after all: end what `set_aside` began, and nothing else."""
+    await tx.conn.execute(
+        sa.update(hosts)
+        .where(
+            hosts.c.id == host_id,
+            hosts.c.state == HostState.QUARANTINED,
+            hosts.c.state_reason.startswith(_NOT_BACK),
+        )
+        .values(state=HostState.AVAILABLE, state_reason=None)
+    )
+
+
 async def put_rate(tx: Tx, rate: Rate) -> None:
     """Write a rate that begins now or later. Rates that applied are never changed: a new price is a new row.
 

@@ -449,13 +449,20 @@ async def taken_for(tx: Tx, claim_id: str) -> list[NodeRow]:
     return [_row(row) for row in rows]
 
 
-async def removed_among(tx: Tx, uids: Sequence[str]) -> list[str]:
-    """Of these uids, those that the ledger calls removed. Uids that it does not know are not ours."""
+async def gone_among(tx: Tx, uids: Sequence[str]) -> dict[str, Phase]:
+    """Of these uids, those whose Node object the ledger calls gone: REMOVING or REMOVED by uid.
+
+    Uids that it does not know are not ours.
+    """
     rows = await tx.conn.execute(
-        sa.text("SELECT uid FROM nodes WHERE uid = ANY(:uids) AND phase = 'REMOVED' ORDER BY no"),
+        sa.text("""
+        SELECT uid, phase FROM nodes
+        WHERE uid = ANY(:uids) AND (phase = 'REMOVED' OR phase = 'REMOVING' AND out_of_cluster_at IS NOT NULL)
+        ORDER BY no
+        """),
         {"uids": list(uids)},
     )
-    return list(rows.scalars())
+    return {row.uid: Phase(row.phase) for row in rows}
 
 
 async def set_facts(tx: Tx, uid: str, **facts: object) -> None:

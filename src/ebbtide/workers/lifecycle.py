@@ -5,7 +5,9 @@ One visit, one move. What a phase needs is in one function each; the drain has a
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+
+import structlog
 
 from ebbtide.core import events
 from ebbtide.core.hosts import HostState
@@ -13,7 +15,7 @@ from ebbtide.core.nodes import ComputeClass, DrainKind, EndReason, Phase
 from ebbtide.drivers.base import ClusterRef, Driver, NodeRef, NodeSeen
 from ebbtide.providers.base import Instance, InstanceOrder, InstanceState, OutOfCapacity, Permanent, Provider
 from ebbtide.settings import Settings
-from ebbtide.store import clusters, fleet, nodes
+from ebbtide.store import clusters, fleet, nodes, pools, visits
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.nodes import Move, NodeRow
 from ebbtide.store.visits import Loop, Visit
@@ -21,8 +23,11 @@ from ebbtide.workers.drain import Drains
 from ebbtide.workers.outcome import Outcome, finish
 from ebbtide.workers.single import SingleVisits
 
+log = structlog.get_logger()
+
 LABEL_CLASS = "together.ai/compute-class"
 BACKOFF_DOUBLINGS = 4
+RETURN_LIMIT_S = 600  # beyond its pool's turn-over time: then a host that left is counted as broken
 LONGEST_LOOK_S = 10  # between two looks at a node that is joining
 
 
@@ -182,6 +187,8 @@ class Lifecycle(SingleVisits):
         machine stops
         first: a Node object that goes while its machine runs lets another pod write to the same volume.
         """
+        if node.left_at and self._db.clock.now() >= node.left_at + timedelta(seconds=RETURN_LIMIT_S):
+            await self._set_aside(node, node.left_at)
         steps = (self._leave_cluster, self._stop) if node.left_empty else (self._stop, self._leave_cluster)
         for step in steps:
             visit.check(self._db.clock.now())
@@ -194,9 +201,21 @@ class Lifecycle(SingleVisits):
         async with self._db.transaction() as tx:
             move = Move(node.uid, Phase.REMOVING, Phase.REMOVED)
             moved = await nodes.move(tx, [move], cooldown_s=self._settings.cooldown_s)
+            await fleet.take_back(tx, node.host_id or "")
             return await finish(
                 tx, visit, Outcome("removed; the host is free" if moved else "somebody was faster")
             )
+
+    async def _set_aside(self, node: NodeRow, left_at: datetime) -> None:
+        """A host that does not come back is no supply: what was promised on it is planned anew, elsewhere."""
+        async with self._db.transaction() as tx:
+            pool = await pools.load(tx, node.pool)
+            limit_s = RETURN_LIMIT_S + (pool.turn_over_s if pool else 0)
+            if tx.now < left_at + timedelta(seconds=limit_s):
+                return
+            if await fleet.set_aside(tx, node.host_id or "", f"since {events.rfc3339(left_at)}"):
+                log.warning("a host does not come back", host=node.host_name, node=node.name, pool=node.pool)
+                await visits.hint(tx, Loop.FULFILLMENT, [node.pool])
 
     async def _stop(self, node: NodeRow) -> str | None:
         """Power the machine off; answer what is waited for, or None when its stop is confirmed."""

@@ -145,16 +145,18 @@ class Observation:
         return instance is None or instance.state in (InstanceState.STOPPED, InstanceState.FAILED)
 
     async def _expel(self, ref: ClusterRef, seen: dict[str, NodeSeen], known: set[str]) -> None:
-        """Remove Node objects whose uid the ledger calls removed.
+        """Remove Node objects that the ledger calls gone: a kubelet that still runs registers again.
 
-        A kubelet that was restarted registers again.
+        Where its machine's stop is not confirmed yet, pods that got onto it stay until it is.
         """
         strangers = [uid for uid in seen if uid not in known]
         if not strangers:
             return
         async with self._db.read() as tx:
-            removed = await nodes.removed_among(tx, strangers)
-        for uid in removed:
+            gone = await nodes.gone_among(tx, strangers)
+        for uid, phase in gone.items():
+            if phase is Phase.REMOVING and seen[uid].workload_pods:
+                continue
             try:
                 await self._driver.remove(ref, NodeRef(uid, seen[uid].name))
                 log.warning("zombie node removed", cluster=ref.cluster_id, node=seen[uid].name)

@@ -217,7 +217,8 @@ class Planner:
         promised = 0
         for gap in await pools.standard_gaps(tx, pool.name):
             view = await pools.view(tx, pool)
-            possible = max(0, view.unpromised) + await pools.count_reclaimable(tx, pool.name)
+            # Older promises that came to nothing have the first call on what can be taken.
+            possible = max(0, view.unpromised + await pools.count_reclaimable(tx, pool.name))
             count = min(gap.missing_hosts, possible)
             if count:
                 demand = Demand(
@@ -374,6 +375,7 @@ def _release_move(now: datetime, victim: Victim, phase: Phase, deadline: datetim
 def _out_of_stock(pool: PoolRow, view: PoolView, hosts: int, reclaimable: int) -> Conflict:
     free = max(0, view.free_total - view.promised)
     leaving = max(0, view.unpromised) - free
+    reclaimable = max(0, reclaimable + min(0, view.unpromised))  # less what older promises still need
     size = pool.gpus_per_host
     return Conflict(
         f"out of stock in {pool.region} {pool.gpu_type}: {hosts * size} GPUs asked for, {free * size} free, "

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 
 PREAMBLE = """
 import json, os, signal, sys, time

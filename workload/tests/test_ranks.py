@@ -176,6 +176,21 @@ def test_a_job_that_ends_by_itself_ends_on_all_ranks(tmp_path: Path, jobs: Jobs)
     assert gang.ends() == [0] * 4, gang.out
 
 
+def test_a_notice_while_waiting_for_the_others_to_start_ends_the_wait(tmp_path: Path, jobs: Jobs) -> None:
+    gang = Gang(jobs, tmp_path / "ck", world=3)
+    gang.ranks[2].stop()  # its pod was never started
+    for job in gang.ranks[:2]:
+        eventually(lambda job=job: _handles_sigterm(job), "its guard is up")  # type: ignore[misc]
+    gang.ranks[1].signal()
+    assert [job.end() for job in gang.ranks[:2]] == [85, 85], gang.out
+    assert "preempted before the start" in gang.out
+
+
+def _handles_sigterm(job: Job) -> bool:
+    status = Path(f"/proc/{job.process.pid}/status").read_text()
+    return bool(int(re.findall(r"SigCgt:\s*(\w+)", status)[0], 16) & (1 << (signal.SIGTERM - 1)))
+
+
 def test_a_noticed_rank_without_rank_0_does_not_wait_for_ever(tmp_path: Path, jobs: Jobs) -> None:
     gang = Gang(jobs, tmp_path / "ck", world=2)
     gang.steps(2)

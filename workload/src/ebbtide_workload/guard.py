@@ -19,10 +19,10 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, NoReturn, Union
 
 from . import checkpoint_times, clock, progress, settings
-from .checkpoint import Checkpoint, Checkpoints, told
+from .checkpoint import AnotherWriter, Checkpoint, Checkpoints, told
 from .deadline import Attention, Heard, after
 from .errors import RanksApart
 from .exits import EXIT_PREEMPTED_SAVED, EXIT_PREEMPTED_UNSAVED
@@ -114,7 +114,13 @@ class Guard:
         Becomes the writer first: waits for one that is still saving, takes over from one that died. With several
         ranks, all load the same. Raises AnotherWriter when another job keeps writing here.
         """
-        found = self._together.resume() if self._together else self._newest_alone()
+        try:
+            found = self._find()
+        except (AnotherWriter, RanksApart) as error:
+            if not self.notice.noticed:
+                raise
+            say(f"preempted before the start: {error}")
+            self._leave(saved=True)
         first = 0
         if found is not None:
             load(found.path)
@@ -185,8 +191,13 @@ class Guard:
             place, writes, self.checkpoints, self._attention, lambda: self._boundary, self._tell
         )
 
-    def _newest_alone(self) -> Checkpoint | None:
-        self.checkpoints.acquire(lambda: self.notice.noticed)
+    def _find(self) -> Checkpoint | None:
+        def give_up() -> bool:
+            return self.notice.noticed
+
+        if self._together:
+            return self._together.resume(give_up)
+        self.checkpoints.acquire(give_up)
         return self.checkpoints.newest()
 
     def _attend(self, step: int, save: Save) -> None:
@@ -241,14 +252,13 @@ class Guard:
                 self._leave(saved=False)
         self._leave(saved=True)
 
-    def _leave(self, saved: bool) -> None:
+    def _leave(self, saved: bool) -> NoReturn:
         left = self.notice.seconds_left()
         step = self._saved
-        what = (
-            f"step {step} is saved"
-            if saved
-            else "NOT SAVED since " + ("the start" if step is None else f"step {step}")
-        )
+        if saved:
+            what = "nothing was begun" if step is None else f"step {step} is saved"
+        else:
+            what = "NOT SAVED since " + ("the start" if step is None else f"step {step}")
         say(f"leaving: {what}, {duration(left or 0.0)} before the deadline")
         self._journal.write("left", saved=saved, step=step, rank=self.rank, seconds_left=left)
         if self._watched:

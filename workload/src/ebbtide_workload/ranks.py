@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
@@ -20,6 +21,8 @@ from .say import say
 from .settings import Place, running_under_torch
 
 CONNECT_S = 300.0
+WAIT_SLICE_S = 0.5
+_MEETINGS = itertools.count()
 DECISION_S = 30.0
 
 
@@ -98,15 +101,29 @@ class Ranks:
                 raise RanksApart(f"no decision from rank 0 within {DECISION_S:.0f} s")
             return self._go
 
-    def meet(self, name: str, until: datetime, *, ok: bool = True, payload: object = None) -> Release:
-        """Wait for all ranks at the barrier `name`. Raises RanksApart when they are not there at `until` (UTC)."""
+    def meet(
+        self,
+        name: str,
+        until: datetime,
+        *,
+        ok: bool = True,
+        payload: object = None,
+        give_up: Callable[[], bool] = lambda: False,
+    ) -> Release:
+        """Wait for all ranks at the barrier `name`.
+
+        Raises RanksApart when they are not there at `until` (UTC), or when `give_up()` says so before.
+        """
         self._say({"word": "arrive", "name": name, "ok": ok, "payload": payload})
-        left = (until - clock.utc_now()).total_seconds()
-        with self._changed:
-            self._changed.wait_for(lambda: name in self._released or self._broken, max(0.1, left))
-            if name not in self._released:
+        while True:
+            left = (until - clock.utc_now()).total_seconds()
+            with self._changed:
+                slice_s = max(0.1, min(WAIT_SLICE_S, left))
+                self._changed.wait_for(lambda: name in self._released or self._broken, slice_s)
+                if name in self._released:
+                    return self._released.pop(name)
+            if self._broken or left <= 0 or give_up():
                 raise RanksApart(self._broken or f"not all ranks came to {name} in time")
-            return self._released.pop(name)
 
     def close(self) -> None:
         """Say good-bye and hang up."""
@@ -127,15 +144,16 @@ class Ranks:
                 self._hub = Hub(place.address, place.port, place.world, place.key)
                 self._hub.start()
             return place
-        dist = sys.modules["torch.distributed"]
-        told: list[Any] = [None]
+        store = sys.modules["torch.distributed"].distributed_c10d._get_default_store()
+        name = f"ebbtide/meeting/{next(_MEETINGS)}"
         if torch_place.rank == 0:
             key = os.urandom(16).hex()
             self._hub = Hub(torch_place.address, 0, torch_place.world, key)
             self._hub.start()
-            told = [(self._hub.port, key)]
-        dist.broadcast_object_list(told, src=0)
-        return torch_place._replace(port=int(told[0][0]), key=str(told[0][1]))
+            store.set(name, f"{self._hub.port} {key}")
+        # the store rather than a broadcast: it needs no tensor, no numpy and no GPU that is set up already
+        port, _, key = bytes(store.get(name)).decode().partition(" ")
+        return torch_place._replace(port=int(port), key=key)
 
     def _run(self) -> None:
         sock = self._connect()

@@ -89,14 +89,17 @@ class Together:
     def close(self) -> None:
         self._ranks.close()
 
-    def resume(self) -> Checkpoint | None:
-        """Rank 0 becomes the writer and picks; all get the same step. Raises RanksApart, AnotherWriter on rank 0."""
+    def resume(self, give_up: Callable[[], bool]) -> Checkpoint | None:
+        """Rank 0 becomes the writer and picks; all get the same step.
+
+        Raises RanksApart, also when `give_up()` before all ranks were there; AnotherWriter on rank 0.
+        """
         found: Checkpoint | None = None
         if self.rank == 0:
-            self._store.acquire()
+            self._store.acquire(give_up)
             found = self._store.newest()
         step = None if found is None else found.step
-        picked = self._ranks.meet("resume", after(RESUME_S), payload=step).payload
+        picked = self._ranks.meet("resume", after(RESUME_S), payload=step, give_up=give_up).payload
         if picked is None or self.rank == 0:
             return found
         return self._store.fetch(int(picked))

@@ -23,6 +23,8 @@ from ebbtide.providers.simulated import SimulatedProvider
 from ebbtide.services.details import Caller, Role
 from ebbtide.services.fleet_file import FleetFile
 from ebbtide.settings import Settings
+from ebbtide.store.runs import HEARTBEAT_S
+from ebbtide.store.visits import Loop
 from ebbtide.workers.runner import Findings
 
 _MOST_STEPS = 100_000  # at one instant; a fleet of 12,500 hosts needs a few thousand
@@ -59,6 +61,7 @@ class Simulation:
         self._wrap_driver = driver
         self._inline = inline
         self._changes = 0
+        self._beaten_at = self.clock.now()
         self.after_step: list[Callable[[], None]] = []
         self.system = self._build()
 
@@ -116,11 +119,18 @@ class Simulation:
             due = await self.system.runner.next_due()
             if due is None or due[0] > self.now:
                 return visited
+            await self._beat(due[1])
             outcomes = await self.system.runner.step(due[1])
             visited += len(outcomes)
             for check in self.after_step:
                 check()
         raise Stuck(f"visits are due without end at {self.now}")
+
+    async def _beat(self, loop: Loop) -> None:
+        """A sign of life, where one is looked for: drains ask whether a worker lived all the time."""
+        if loop is Loop.LIFECYCLE and self.now - self._beaten_at >= timedelta(seconds=HEARTBEAT_S):
+            await self.system.runner.beat()
+            self._beaten_at = self.now
 
     async def _hint_changes(self) -> None:
         changes = self.world.changes_after(self._changes)

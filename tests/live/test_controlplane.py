@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import httpx
+import psutil  # type: ignore[import-untyped]  # it brings no types
 import pytest
 
 from ebbtide.clock import monotonic
@@ -44,23 +45,15 @@ def test_strangers_are_kept_out(plane: ControlPlane) -> None:
 
 def test_only_the_api_server_listens_and_only_here(plane: ControlPlane) -> None:
     """Everything else speaks through files that other users cannot reach."""
-    ours = {str(pid) for pid in _processes_in(plane.folder)}
-    listed = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout.splitlines()
-    addresses = {line.split()[3] for line in listed if any(f"pid={pid}," in line for pid in ours)}
-    assert addresses == {plane.url.removeprefix("https://")}
+    sockets = (socket for each in _processes_in(plane.folder) for socket in each.net_connections("tcp"))
+    listening = {f"{socket.laddr.ip}:{socket.laddr.port}" for socket in sockets if socket.status == "LISTEN"}
+    assert listening == {plane.url.removeprefix("https://")}
 
 
-def _processes_in(folder: Path) -> list[int]:
+def _processes_in(folder: Path) -> list[psutil.Process]:
     """Processes that work in this folder, but for kwok."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            name = (entry / "comm").read_text().strip()
-            if entry.name.isdigit() and name != "kwok" and os.readlink(entry / "cwd") == str(folder):
-                found.append(int(entry.name))
-        except OSError:  # it has just ended
-            continue
-    return found
+    found = psutil.process_iter(["cwd", "name"])
+    return [each for each in found if each.info["cwd"] == str(folder) and each.info["name"] != "kwok"]
 
 
 def test_stopped_and_started_it_has_everything_it_had(

@@ -9,7 +9,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx
 
@@ -57,7 +57,8 @@ class Client:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.base_url = base_url.strip().rstrip("/").removesuffix("/v1")
-        if urlsplit(self.base_url).scheme not in ("http", "https") or not urlsplit(self.base_url).hostname:
+        host = _host_of(self.base_url)
+        if host is None:
             raise BadInput(f"{base_url!r} is no address of a server; write for example http://127.0.0.1:8080")
         if not key.isascii() or not key.isprintable():
             raise BadInput("the key has characters that no key has; copy it again")
@@ -66,7 +67,7 @@ class Client:
             headers={"authorization": f"Bearer {key.strip()}", "accept": "application/json"},
             timeout=timeout_s,
             transport=transport,
-            trust_env=not _is_loopback(urlsplit(self.base_url).hostname or ""),
+            trust_env=not _is_loopback(host),
         )
 
     def __enter__(self) -> Self:
@@ -134,9 +135,12 @@ class Client:
         """Take preemptible nodes back now; answers the nodes that got notice."""
         return self._send("POST", "/v1/fleet/reclaims", body={"pool": pool, "hosts": hosts, "reason": reason})
 
-    def apply_fleet_file(self, text: str) -> Json:
+    def apply_fleet_file(self, text: str | bytes) -> Json:
         return self._send(
-            "POST", "/v1/fleet/file", content=text.encode(), headers={"content-type": "application/yaml"}
+            "POST",
+            "/v1/fleet/file",
+            content=text.encode() if isinstance(text, str) else text,
+            headers={"content-type": "application/yaml"},
         )
 
     def ownership(self) -> list[Json]:
@@ -268,6 +272,16 @@ def _part(text: str) -> str:
     if text in ("", ".", ".."):
         raise BadInput(f"{text!r} is no id or name")
     return quote(text, safe="")
+
+
+def _host_of(url: str) -> str | None:
+    """The host of an http address; None when it is not one."""
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError):
+        return None
+    good = parsed.scheme in ("http", "https") and 0 < (parsed.port or 80) < 65_536
+    return parsed.host if good and parsed.host else None
 
 
 def _is_loopback(host: str) -> bool:

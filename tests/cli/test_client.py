@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ebbtide import errors
 from ebbtide.client import Client, ServerFault, Unreachable
@@ -190,7 +193,19 @@ class TestRefusals:
         ):
             client.whoami()
 
-    @pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://x", "http://", "nonsense"])
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "",
+            "localhost:8080",
+            "ftp://x",
+            "http://",
+            "nonsense",
+            "http://[::1",
+            "http://x:99999999",
+            "http://a\nb",
+        ],
+    )
     def test_an_address_that_is_none(self, url: str) -> None:
         with pytest.raises(errors.BadInput, match="no address of a server"):
             Client(url, "k")
@@ -204,3 +219,9 @@ class TestRefusals:
     def test_a_name_that_would_be_another_path(self, client: Client, ref: str) -> None:
         with pytest.raises(errors.BadInput, match="no id or name"):
             client.find_claim(ref)
+
+    @given(st.text(), st.text())
+    def test_whatever_is_given_it_is_taken_or_refused(self, url: str, key: str) -> None:
+        for address in (url, f"http://{url}"):
+            with contextlib.suppress(errors.BadInput):
+                Client(address, key).close()

@@ -52,6 +52,13 @@ class TestTables:
         lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
         assert lines == ["A              N  Z", f"one            5  {long}", "twenty-two  1234  -"]
 
+    def test_rare_columns_are_left_out_where_nothing_is_in_them(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        columns = [Column("a", "a"), Column("b", "b", rare=True), Column("c", "c", rare=True)]
+        output.print_table([{"a": 0, "b": 0, "c": 1}, {"a": 0, "b": None, "c": 0}], columns, empty="")
+        assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == ["A  C", "0  1", "0  0"]
+
     def test_no_rows_say_what_that_means(self, capsys: pytest.CaptureFixture[str]) -> None:
         output.print_table([], [Column("a", "a")], empty="nothing [yet]")
         assert capsys.readouterr().out == "nothing [yet]\n"

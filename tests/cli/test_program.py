@@ -36,7 +36,7 @@ def test_help_is_help(words: list[str]) -> None:
     assert "\x1b" not in ran.stdout
 
 
-@pytest.mark.parametrize("words", [["--help"], ["clusters", "list"], ["fleet", "check", "x"]])
+@pytest.mark.parametrize("words", [["--help"], ["clusters", "list"], ["fleet", "apply", __file__]])
 def test_clients_do_not_load_the_server(words: list[str], tmp_path: Path) -> None:
     code = (
         "import sys\nfrom ebbtide.cli.main import run\ntry:\n    run()\nfinally:\n"
@@ -63,3 +63,8 @@ def test_a_reader_that_goes_away() -> None:
     ran = program("fleet", "example", code=code)
     assert "Traceback" not in ran.stderr
     assert ran.stderr == ""
+
+
+def test_an_argument_that_is_not_text() -> None:
+    ran = program("clusters", "get", "\udcff")
+    assert (ran.returncode, ran.stderr) == (2, "error: an argument is not UTF-8; nothing was done\n")

@@ -27,8 +27,8 @@ _KEYS = (
     Column("role", "role"),
     Column("ends in", "hint"),
     Column("created", lambda key: output.clock(key["created_at"])),
-    Column("expires", lambda key: output.clock(key["expires_at"])),
-    Column("revoked", lambda key: output.clock(key["revoked_at"])),
+    Column("expires", lambda key: output.clock(key["expires_at"]), rare=True),
+    Column("revoked", lambda key: output.clock(key["revoked_at"]), rare=True),
 )
 _ROLES = ("member", "admin", "operator")
 

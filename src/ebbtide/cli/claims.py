@@ -21,8 +21,8 @@ CLAIMS = (
     Column("state", "state"),
     Column("hosts", "hosts", right=True),
     Column("given", lambda claim: len(claim["given"]), right=True),
-    Column("draining", lambda claim: len(claim["draining"]), right=True),
-    Column("waiting", "waiting", right=True),
+    Column("draining", lambda claim: len(claim["draining"]), right=True, rare=True),
+    Column("waiting", "waiting", right=True, rare=True),
     Column("for", "for"),
     Column("since", lambda claim: output.clock(claim["created_at"])),
 )

@@ -21,19 +21,22 @@ HostName = Annotated[str, typer.Argument(metavar="HOST", help="The host's name."
 _MOST_FILE_BYTES = 16_000_000
 
 
-def _count(bucket: str) -> Column:
-    return Column(bucket.replace("_", " "), lambda pool: pool["counts"].get(bucket, 0) or "·", right=True)
+def _count(bucket: str, *, rare: bool = True) -> Column:
+    return Column(bucket.replace("_", " "), lambda pool: pool["counts"].get(bucket, 0), right=True, rare=rare)
 
 
 POOLS = (
     Column("pool", "name"),
     Column("region", "region"),
     Column("gpu type", "gpu_type"),
-    Column("hosts", "hosts", right=True),
-    *(_count(bucket) for bucket in ("free", "headroom", "standard", "preemptible", "external", "draining")),
-    *(_count(bucket) for bucket in ("turning_over", "cordoned", "broken")),
-    Column("promised", lambda pool: pool["promised"] or "·", right=True),
     Column("$/gpu-hour", lambda pool: output.dollars(pool["microdollars_per_gpu_hour"]), right=True),
+    Column("hosts", "hosts", right=True),
+    *(_count(bucket, rare=False) for bucket in ("free", "standard", "preemptible")),
+    *(
+        _count(bucket)
+        for bucket in ("headroom", "external", "draining", "turning_over", "cordoned", "broken")
+    ),
+    Column("promised", "promised", right=True, rare=True),
 )
 HOSTS = (
     Column("host", "name"),
@@ -41,17 +44,17 @@ HOSTS = (
     Column("block", "fabric_block"),
     Column("state", "state"),
     Column("doing", "bucket"),
-    Column("lent to", "lent_to"),
-    Column("node", "node_name"),
-    Column("since", lambda host: output.clock(host["since"])),
-    Column("remark", "state_reason"),
+    Column("lent to", "lent_to", rare=True),
+    Column("node", "node_name", rare=True),
+    Column("since", lambda host: output.clock(host["since"]), rare=True),
+    Column("remark", "state_reason", rare=True),
 )
 NODES = (
     Column("node", "name"),
     Column("class", "compute_class"),
     Column("phase", "phase"),
     Column("host", "host"),
-    Column("deadline", lambda node: output.clock(node["deadline"])),
+    Column("deadline", lambda node: output.clock(node["deadline"]), rare=True),
     Column("last visit", "outcome"),
 )
 
@@ -185,14 +188,12 @@ def packaged_fleet_file() -> str:
     return resources.files("ebbtide").joinpath("fleets", "demo.yaml").read_text(encoding="utf-8")
 
 
-def read_fleet_file(path: Path) -> str:
-    """A fleet file's text. Raises UsageError for one that cannot be read or is not UTF-8."""
+def read_fleet_file(path: Path) -> bytes:
+    """A fleet file's bytes; the parser reads them. Raises UsageError for a file that cannot be read."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     if len(data) > _MOST_FILE_BYTES:
         raise UsageError(f"{path} is too large for a fleet file; use `count` or `blocks` for many hosts")
-    from ebbtide.services.fleet_yaml import Problems, decode
-
-    return decode(data, Problems(path.name))
+    return data

@@ -65,6 +65,9 @@ reference.register(app)
 def run() -> None:
     """The console script. Exits with one of the codes in `exits`."""
     sys.excepthook = _on_fault
+    if any(not _is_text(word) for word in sys.argv):
+        output.complain("an argument is not UTF-8; nothing was done")
+        sys.exit(exits.USAGE)
     try:
         try:
             typer.main.get_command(app)()  # Typer's own call would put its excepthook before ours
@@ -79,6 +82,11 @@ def run() -> None:
         # The reader (`| head`) has gone. Standard output goes elsewhere, or Python complains at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(exits.REFUSED)
+
+
+def _is_text(word: str) -> bool:
+    """Python hands undecodable bytes of the command line on as lone surrogates; no server takes them."""
+    return not any("\ud800" <= character <= "\udfff" for character in word)
 
 
 def _on_fault(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

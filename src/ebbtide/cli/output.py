@@ -26,14 +26,21 @@ _STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """title: the heading; value: a key of the row, or a function of it; right: set to the right."""
+    """title: the heading; value: a key of the row, or a function of it.
+
+    right: set to the right. rare: left out where no row has a value (None, "" or 0).
+    """
 
     title: str
     value: str | Callable[[Row], object]
     right: bool = False
+    rare: bool = False
+
+    def of(self, row: Row) -> object:
+        return row.get(self.value) if isinstance(self.value, str) else self.value(row)
 
     def text(self, row: Row) -> str:
-        found = row.get(self.value) if isinstance(self.value, str) else self.value(row)
+        found = self.of(row)
         return "-" if found is None or found == "" else str(found)
 
 
@@ -67,7 +74,7 @@ def print_table(rows: Sequence[Row], columns: Iterable[Column], *, empty: str) -
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    columns = tuple(columns)
+    columns = tuple(each for each in columns if not each.rare or any(each.of(row) for row in rows))
     for column in columns:
         table.add_column(column.title.upper(), justify="right" if column.right else "left", no_wrap=False)
     for row in rows:

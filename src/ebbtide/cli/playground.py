@@ -20,8 +20,8 @@ _PODS = (
     Column("kind", "kind"),
     Column("behaviour", "behaviour"),
     Column("grace", lambda pod: f"{pod['grace_s']} s", right=True),
-    Column("told", lambda pod: output.clock(pod["told_at"])),
-    Column("ends by", lambda pod: output.clock(pod["ends_by"])),
+    Column("told", lambda pod: output.clock(pod["told_at"]), rare=True),
+    Column("ends by", lambda pod: output.clock(pod["ends_by"]), rare=True),
 )
 
 

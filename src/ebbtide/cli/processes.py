@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from ebbtide.assembly import System
 from ebbtide.cli import logs, output
 from ebbtide.cli.fleet import read_fleet_file
 from ebbtide.cli.listening import listen, server_of, signals, url_of
-from ebbtide.errors import EbbtideError
+from ebbtide.errors import EbbtideError, StartupError
 from ebbtide.services import fleet_file
 from ebbtide.services.access import IssuedKey
 from ebbtide.services.details import Role
@@ -28,7 +29,7 @@ def run_api(database_url: str, host: str, port: int, *, proxy_headers: bool) -> 
     settings = from_environment()
     with listen(host, port, port) as listener:
         assembly.prepare_database(database_url)
-        system = assembly.build(settings, database_url)
+        system = assembly.build(settings, database_url, secret_keys=_secret_keys())
         system.world = None  # the simulated world, where there is one, lives in the worker
         asyncio.run(_serve(system, listener, proxy_headers))
 
@@ -60,7 +61,9 @@ def run_worker(database_url: str, fleet: Path | None, data: Path) -> None:
         fleet_file.parse(read_fleet_file(fleet), fleet.name)  # told before anything starts
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     assembly.prepare_database(database_url)
-    system = assembly.build(settings, database_url, journal=data / assembly.JOURNAL)
+    system = assembly.build(
+        settings, database_url, journal=data / assembly.JOURNAL, secret_keys=_secret_keys()
+    )
     asyncio.run(_work(system, fleet))
 
 
@@ -110,3 +113,14 @@ def issue_first_key(database_url: str, project_slug: str, role: str) -> IssuedKe
             await system.close()
 
     return asyncio.run(issue())
+
+
+def _secret_keys() -> list[str]:
+    """The keys that seal secrets at rest. Raises StartupError: processes that share a database share them."""
+    keys = assembly.secret_keys_of(os.environ)
+    if not keys:
+        raise StartupError(
+            f"{assembly.KEYS_VARIABLE} is not set. `ebbtide secrets new-key` makes a key; "
+            "give the same to every server and worker of this database."
+        )
+    return keys

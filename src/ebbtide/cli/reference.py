@@ -41,7 +41,8 @@ def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
 def _section(path: str, command: Any) -> Iterator[str]:
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     options = [each for each in command.params if each.param_type_name == "option" and each.name != "help"]
-    own = [each for each in options if each.name not in _SHARED]
+    is_client = any(each.name == "url" for each in options)  # a server's --data means something of its own
+    own = [each for each in options if not is_client or each.name not in _SHARED]
     words = [path, *(_argument(each) for each in arguments), *(["[OPTIONS]"] if options else [])]
     yield f"### `{path}`\n"
     yield f"{(command.help or '').strip()}\n"
@@ -50,7 +51,7 @@ def _section(path: str, command: Any) -> Iterator[str]:
         yield "| | |\n|---|---|"
         yield from (_row(each) for each in (*arguments, *own))
         yield ""
-    shared = [_flag(each) for each in options if each.name in _SHARED]
+    shared = [_flag(each) for each in options if each not in own]
     if shared:
         yield f"Also: {', '.join(f'`{flag}`' for flag in shared)}.\n"
 

@@ -110,7 +110,13 @@ class _Up:
 
     async def run(self, database_url: str) -> int:
         journal = self._options.data / assembly.JOURNAL
-        system = assembly.build(self._settings, database_url, journal=journal, alone=True)
+        system = assembly.build(
+            self._settings,
+            database_url,
+            journal=journal,
+            alone=True,
+            secret_keys=assembly.secret_keys_in(self._options.data),
+        )
         try:
             with signals(self._stop, lambda: self._begin_reload(system)):
                 return await self._run(system)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 
 from .conftest import error_of
@@ -69,16 +68,6 @@ async def test_a_tenant_sees_nothing_of_another(story: Story) -> None:
     ] == []
 
 
-async def test_parallel_creates_are_granted_exactly_what_there_is(story: Story) -> None:
-    answers = await asyncio.gather(
-        *(story.tenant.post(CLUSTERS, json={**CREATE, "cluster_name": f"c{number}"}) for number in range(20))
-    )
-    assert Counter(answer.status_code for answer in answers) == {200: 4, 409: 16}
-    refusal = next(answer for answer in answers if answer.status_code == 409)
-    assert refusal.headers["x-should-retry"] == "false"
-    assert "0 free" in str(error_of(refusal)["message"])
-
-
 async def test_a_create_sent_again_is_the_same_cluster(story: Story) -> None:
     """L1, L2: by the caller's own token, or by the official client's count of its tries."""
     first = await story.tenant.post(CLUSTERS, json=CREATE, headers={"idempotency-key": "k"})
@@ -93,17 +82,6 @@ async def test_a_create_sent_again_is_the_same_cluster(story: Story) -> None:
     assert retried.json()["cluster_id"] == first.json()["cluster_id"]
     anew = await story.tenant.post(CLUSTERS, json=CREATE)
     assert anew.json()["cluster_id"] != first.json()["cluster_id"]
-
-
-async def test_ten_equal_updates_at_once_are_one_change(story: Story) -> None:
-    """L1."""
-    cluster = await story.create()
-    path = f"{CLUSTERS}/{cluster['cluster_id']}"
-    body = {"num_gpus": 16, "num_preemptible_gpus": 8}
-    answers = await asyncio.gather(*(story.tenant.put(path, json=body) for _ in range(10)))
-    assert {answer.status_code for answer in answers} == {200}
-    await story.simulated.run_for(60)
-    assert len((await story.see(cluster))["gpu_worker_nodes"]) == 3
 
 
 async def test_counts_are_multiples_of_the_pools_own_hosts(story: Story) -> None:

@@ -11,6 +11,10 @@ from pydantic.json_schema import models_json_schema
 
 _models: list[type[BaseModel]] = []
 _REF = "#/components/schemas/{model}"
+_TOO_LARGE = {
+    "description": "The body is larger than the server reads.",
+    "content": {"application/json": {"schema": {"$ref": _REF.format(model="Error")}}},
+}
 
 
 def body_of(model: type[BaseModel]) -> dict[str, Any]:
@@ -59,7 +63,9 @@ class OpenAPI:
         schemas.update({name: each for name, each in bodies.get("$defs", {}).items() if name not in schemas})
         for operations in document["paths"].values():
             for operation in operations.values():
-                operation.get("responses", {}).pop("422", None)  # never answered: bad input is 400
+                operation["responses"].pop("422", None)  # never answered: bad input is 400
+                if "requestBody" in operation:
+                    operation["responses"]["413"] = _TOO_LARGE
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)
         return document

@@ -465,6 +465,17 @@ async def gone_among(tx: Tx, uids: Sequence[str]) -> dict[str, Phase]:
     return {row.uid: Phase(row.phase) for row in rows}
 
 
+async def end_late(tx: Tx, uid: str, ends_at: datetime) -> bool:
+    """Let a drain end after its deadline, once. False when it was done before or the node left meanwhile."""
+    result = await tx.conn.execute(
+        sa.text("""
+        UPDATE nodes SET ends_at = :ends_at WHERE uid = :uid AND phase = 'DRAINING' AND ends_at = deadline
+        """),
+        {"uid": uid, "ends_at": ends_at},
+    )
+    return bool(result.rowcount)
+
+
 async def set_facts(tx: Tx, uid: str, **facts: object) -> None:
     """Write what the outside said of a node. Phases, deadlines and endings go through `move` only."""
     forbidden = facts.keys() & {"phase", "phase_since", "deadline", "end_reason", "host_id"}

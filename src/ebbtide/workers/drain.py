@@ -43,10 +43,13 @@ class Drains:
             seen = await self._driver.pods(cluster, ref)
         except DriverError as error:
             return await self._unseen(visit, node, error.message)
+        node = await self._make_up(node, seen)
         now = self._db.clock.now()
         step = next_step(_state(node), seen.pods, now, self._settings.drain, seen.attachments)
         if step.done:
-            return await self._leave(visit, node, step)
+            # Attachments left at the end: the machine stops before the Node object lets go of its volumes.
+            empty = not step.overdue and not seen.attachments
+            return await self._leave(visit, node, step, empty=empty)
         refused: tuple[str, ...] = ()
         try:
             visit.check(now)
@@ -56,21 +59,35 @@ class Drains:
         return await self._wait(visit, node, seen, step, refused)
 
     async def _begin(self, node: NodeRow) -> NodeRow:
-        """Note that a worker is at it, before any call outside.
-
-        Decide once whether the notice comes late by our fault.
-        """
+        """Note that a worker is at it, before any call outside."""
         if node.drain_attempted_at is not None:
             return node
         async with self._db.transaction() as tx:
-            assert node.deadline is not None
-            assert node.draining_at is not None
-            end = late_end(node.deadline, tx.now, self._settings.drain)
             await nodes.set_facts(tx, node.uid, drain_attempted_at=tx.now)
-            if end and node.drain_kind is DrainKind.RECLAIM and await runs.was_down(tx, node.draining_at):
-                await nodes.set_facts(tx, node.uid, ends_at=end)
-                await self._credit_late(tx, node, end)
-            reloaded = await nodes.load(tx, node.uid)
+            return await self._give_late_notice(tx, node)
+
+    async def _make_up(self, node: NodeRow, seen: PodsSeen) -> NodeRow:
+        """The same decision for a worker that was killed between its first look and its first signal."""
+        told = node.first_signal_at or not seen.pods or any(pod.ends_by for pod in seen.pods)
+        assert node.deadline is not None
+        if told or late_end(node.deadline, self._db.clock.now(), self._settings.drain) is None:
+            return node
+        async with self._db.transaction() as tx:
+            return await self._give_late_notice(tx, node)
+
+    async def _give_late_notice(self, tx: Tx, node: NodeRow) -> NodeRow:
+        """Decide, once, whether the notice comes late by our fault; answer the node as it then is."""
+        assert node.deadline is not None
+        assert node.draining_at is not None
+        end = late_end(node.deadline, tx.now, self._settings.drain)
+        if (
+            end
+            and node.drain_kind is DrainKind.RECLAIM
+            and await runs.was_down(tx, node.draining_at)
+            and await nodes.end_late(tx, node.uid, end)
+        ):
+            await self._credit_late(tx, node, end)
+        reloaded = await nodes.load(tx, node.uid)
         assert reloaded is not None
         return reloaded
 
@@ -145,19 +162,19 @@ class Drains:
         assert node.ends_at is not None
         now = self._db.clock.now()
         if now >= node.ends_at:
-            return await self._leave(visit, node, DrainStep(done=True, overdue=True))
+            return await self._leave(visit, node, DrainStep(done=True, overdue=True), empty=False)
         async with self._db.transaction() as tx:
             again = min(tx.now + timedelta(seconds=self._settings.retry_s), node.ends_at)
             return await finish(tx, visit, Outcome(f"{why}; trying again", again, failed=True))
 
-    async def _leave(self, visit: Visit, node: NodeRow, step: DrainStep) -> Outcome:
+    async def _leave(self, visit: Visit, node: NodeRow, step: DrainStep, *, empty: bool) -> Outcome:
         async with self._db.transaction() as tx:
             move = Move(
                 node.uid, Phase.DRAINING, Phase.REMOVING
             )  # its end's reason was written with the notice
             if not await nodes.move(tx, [move]):
-                raise LeaseLost(f"node {node.name} moved on meanwhile")
-            await nodes.set_facts(tx, node.uid, left_empty=not step.overdue)
+                return await finish(tx, visit, Outcome("the node moved on meanwhile; looking again", tx.now))
+            await nodes.set_facts(tx, node.uid, left_empty=empty)
             if step.waiting_for and node.cluster_id:
                 event = events.grace_expired(step.waiting_for, tx.now)
                 await stored_events.append(tx, [NewEvent(node.cluster_id, node.uid, node.name, event)])

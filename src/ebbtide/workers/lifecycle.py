@@ -70,6 +70,7 @@ class Lifecycle(SingleVisits):
         if cluster is None or not cluster.control_plane_ready:
             async with self._db.transaction() as tx:
                 return await finish(tx, visit, Outcome("waiting for the cluster's control plane"))
+        visit.check(self._db.clock.now())
         try:
             instance = await self._provider.create(_order(node))
         except (OutOfCapacity, Permanent) as refusal:

@@ -7,17 +7,16 @@ are looked at.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ebbtide.core.drain import PodKind
 from ebbtide.core.metering import epoch_s
 from ebbtide.core.nodes import ComputeClass, Phase
-from ebbtide.drivers.base import Driver
 from ebbtide.playground.behaviours import Obeys, PodBehaviour, Volume
 from ebbtide.playground.facts import Fact, What
-from ebbtide.providers.base import Provider
+from ebbtide.playground.flaky import Flaky
 from ebbtide.services.details import (
     Caller,
     ClaimDetails,
@@ -72,10 +71,15 @@ class Story:
         *,
         seed: int = 0,
         settings: Settings | None = None,
-        provider: Callable[[Provider], Provider] = lambda plain: plain,
-        driver: Callable[[Driver], Driver] = lambda plain: plain,
     ) -> None:
-        self.sim = Simulation(database_url, settings=settings, seed=seed, provider=provider, driver=driver)
+        self.flaky = Flaky()
+        self.sim = Simulation(
+            database_url,
+            settings=settings,
+            seed=seed,
+            provider=self.flaky.wrap,
+            driver=self.flaky.wrap,
+        )
         self.world = self.sim.world
         self.watch = Watch(database_url, self.world)
         self.sim.after_step.append(self.look)

@@ -12,6 +12,7 @@ from ebbtide.playground.behaviours import IgnoresSigterm, KubeletDoublesGrace
 from ebbtide.playground.facts import What
 from ebbtide.services.details import NodeDetails
 from tests.scenarios.conftest import Begin
+from tests.scenarios.killing import Killed
 from tests.scenarios.story import GPUS, JOINED_BY_S, MINUTE, Cluster, Story, after, left_at, whole
 
 Noticed = tuple[Story, Cluster, NodeDetails, datetime]
@@ -156,3 +157,43 @@ async def test_down_while_nothing_drains_bills_what_was_there(given: Begin) -> N
     end = story.now
     await story.passes(5)
     assert story.billed_s(node) == whole(end) - whole(node.running_at)
+
+
+async def test_killed_after_the_cordon_and_before_the_first_sigterm(given: Begin) -> None:
+    """The worker had begun, but no pod was told before it was away for longer than the window: late notice."""
+    story = await given(hosts=2)
+    acme = await story.orders("acme", target=GPUS)
+    await story.passes(JOINED_BY_S)
+    (node,) = await acme.running()
+    acme.runs(node, IgnoresSigterm(), grace_s=300)
+    await story.orders("beta", "standard", gpus=GPUS)
+    story.flaky.strike_verb("signal", Killed())
+    with pytest.raises(Killed):
+        await story.passes(0)
+    await story.dies()
+    story.nobody_works(400)
+    await story.starts()
+    t1 = story.now
+    await story.passes(2 * MINUTE)
+    (sigterm,) = story.facts(What.SIGTERM, node)
+    assert (sigterm.at, sigterm.given_s) == (t1, 57)
+    assert (await acme.reasons())["EbbtideLateNotice"] == 1
+    assert len(story.facts(What.NOTICE, node)) == 1
+
+
+async def test_g4_killed_right_after_the_provider_granted_a_host(given: Begin) -> None:
+    """G4: the restart finds the same instance by the node's uid; exactly one host is lent."""
+    story = await given(hosts=4)
+    acme = await story.orders("acme")
+    await story.passes(JOINED_BY_S)
+    await acme.changes(target=GPUS)
+    for _ in range(3):
+        story.flaky.strike_verb("create", Killed(), after=True)
+        with pytest.raises(Killed):
+            await story.passes(MINUTE)
+        await story.dies()
+        await story.starts()
+    await story.passes(MINUTE)
+    (node,) = await acme.running()
+    assert len(story.facts(What.CREATED, node)) == 1
+    assert (story.lent(), len(story.facts(What.CREATED))) == (1, 2)

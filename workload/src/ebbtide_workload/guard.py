@@ -147,10 +147,12 @@ class Guard:
             self._attend(step, save)
 
     def steps(self, total: int, *, load: Load, save: Save) -> Iterator[int]:
-        """`for step in guard.steps(1000, load=load, save=save):` does `resume` before and `step` after each turn."""
+        """`for step in guard.steps(1000, load=load, save=save):` does `resume` before, `step` after each turn and
+        `close` at the end, so that a notice during what follows ends the process as it would without a guard."""
         for step in range(self.resume(load), total):
             yield step
             self.step(step, save)
+        self.close()
 
     @property
     def noticed(self) -> bool:

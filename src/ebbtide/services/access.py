@@ -96,8 +96,6 @@ class AccessService:
         if weight < 1:
             raise BadInput("weight is 1 or more", param="weight")
         async with self._db.transaction() as tx:
-            if await access.project(tx, slug=slug):
-                raise Conflict(f"there is a project {slug!r} already", code="project_exists")
             row = ProjectRow(
                 self._ids.uuid4(),
                 slug,
@@ -107,7 +105,8 @@ class AccessService:
                 weight,
                 tx.now,
             )
-            await access.insert_project(tx, row)
+            if not await access.insert_project(tx, row):
+                raise Conflict(f"there is a project {slug!r} already", code="project_exists")
         return _project(row)
 
     async def projects(self, caller: Caller) -> tuple[ProjectDetails, ...]:

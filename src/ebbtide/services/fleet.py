@@ -175,6 +175,10 @@ class FleetService:
 
         async def work(tx: Tx) -> FleetChanges:
             report = _Report()
+            # Files apply one after the other; every pool that hosts may leave is locked before any host moves.
+            await fleet.lock_file(tx)
+            for known in await pools.all_(tx):
+                await pools.lock(tx, known.name)
             await self._apply_regions(tx, file, report)
             for pool in sorted(file.pools, key=lambda one: one.name):
                 await self._apply_pool(tx, pool, report)
@@ -274,6 +278,7 @@ class FleetService:
             await fleet.set_host(
                 tx, row.id, state=HostState.RETIRED, retired_at=tx.now, state_reason=RETIRING
             )
+            await visits.hint(tx, Loop.FULFILLMENT, [row.pool])  # it may have been promised
             where = report.kept if row.node_uid else report.done
             where.append(f"host {row.name} {'leaves when it is free' if row.node_uid else 'retired'}")
         left = {row.pool for row in await fleet.hosts_of(tx)}

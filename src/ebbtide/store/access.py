@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert as upsert
 
 from ebbtide.store.db import Tx
 from ebbtide.store.tables import api_keys, projects
@@ -51,10 +52,13 @@ FROM api_keys k JOIN projects p ON p.id = k.project_id
 """
 
 
-async def insert_project(tx: Tx, row: ProjectRow) -> None:
-    await tx.conn.execute(
-        sa.insert(projects).values(**{name: getattr(row, name) for name in ProjectRow.__slots__})
+async def insert_project(tx: Tx, row: ProjectRow) -> bool:
+    """Write a new project; False when there is one with its slug."""
+    values = {name: getattr(row, name) for name in ProjectRow.__slots__}
+    result = await tx.conn.execute(
+        upsert(projects).values(**values).on_conflict_do_nothing(index_elements=["slug"])
     )
+    return bool(result.rowcount)
 
 
 async def project(tx: Tx, *, id_: str | None = None, slug: str | None = None) -> ProjectRow | None:

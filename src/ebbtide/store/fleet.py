@@ -33,6 +33,11 @@ async def all_regions(tx: Tx) -> list[RegionRow]:
     return [RegionRow(**row._mapping) for row in rows]
 
 
+async def lock_file(tx: Tx) -> None:
+    """Let fleet files be applied one after the other: the next waits here until the transaction ends."""
+    await tx.conn.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended('fleet file', 0))"))
+
+
 async def put_region(tx: Tx, name: str, position: int, driver_versions: Sequence[Mapping[str, str]]) -> None:
     values = {"position": position, "driver_versions": list(driver_versions), "retired_at": None}
     await tx.conn.execute(

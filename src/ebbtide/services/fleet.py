@@ -175,7 +175,7 @@ class FleetService:
 
         async def work(tx: Tx) -> FleetChanges:
             report = _Report()
-            # Files apply one after the other; every pool that hosts may leave is locked before any host moves.
+            # One file after the other; every pool that hosts may leave is locked before any host moves.
             await fleet.lock_file(tx)
             for known in await pools.all_(tx):
                 await pools.lock(tx, known.name)

@@ -55,10 +55,13 @@ FROM api_keys k JOIN projects p ON p.id = k.project_id
 async def insert_project(tx: Tx, row: ProjectRow) -> bool:
     """Write a new project; False when there is one with its slug."""
     values = {name: getattr(row, name) for name in ProjectRow.__slots__}
-    result = await tx.conn.execute(
-        upsert(projects).values(**values).on_conflict_do_nothing(index_elements=["slug"])
+    written = await tx.conn.execute(
+        upsert(projects)
+        .values(**values)
+        .on_conflict_do_nothing(index_elements=["slug"])
+        .returning(projects.c.id)
     )
-    return bool(result.rowcount)
+    return written.first() is not None
 
 
 async def project(tx: Tx, *, id_: str | None = None, slug: str | None = None) -> ProjectRow | None:

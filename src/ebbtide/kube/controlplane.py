@@ -137,6 +137,7 @@ class ControlPlane:
         """For any HTTP client: trusts this API server and no other, and is its administrator."""
         access = self.access
         context = ssl.create_default_context(cafile=str(access.authority))
+        context.verify_flags |= ssl.VERIFY_X509_STRICT  # as Python 3.13 does by itself
         context.load_cert_chain(access.pair.certificate, access.pair.key)
         return context
 
@@ -221,7 +222,8 @@ class ControlPlane:
     def _choose_port(self) -> int:
         """The last start's port if it is free, else any."""
         file = self.folder / "port"
-        last = int(file.read_text(encoding="ascii")) if file.exists() else 0
+        text = file.read_text(encoding="ascii").strip() if file.exists() else ""
+        last = int(text) if text.isdigit() else 0  # a killed start may have left it empty
         for port in (last, 0):
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the API server does

@@ -1,10 +1,11 @@
 """A checkpoint's commit beside the plain write and fsync of the same bytes, in turn, in the same run.
 
-    python benchmarks/workload/bench_checkpoint.py [--megabytes 256] [--files 4] [--rounds 7] [--folder DIR] [--json FILE]
+    python benchmarks/workload/bench_checkpoint.py [--megabytes 256] [--files 4] [--rounds 7] [--folder DIR]
+    [--json FILE]
 
-"plain" writes the files and fsyncs each and their folder, which is what a careful script does by hand. "guarded" is
-`Checkpoints.save` with the same writer less the fsync: checksums, manifest, rename and clean-up included. The ratio
-is that of the medians; the target is at most 1.1.
+"plain" writes the files and fsyncs each and their folder, which is what a careful script does by hand.
+"guarded" is `Checkpoints.save` with the same writer less the fsync: checksums, manifest, rename and clean-up
+included. The ratio is that of the medians; the target is at most 1.1.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "workload" / "src"))
@@ -58,11 +60,10 @@ def measure(root: Path, total: int, files: int, rounds: int) -> dict[str, object
     for number in range(rounds + 1):
         folder = root / f"plain-{number}"
         folder.mkdir()
-        plain.append(timed(lambda: write_files(folder, block, files, sync=True)))
+        plain.append(timed(partial(write_files, folder, block, files, sync=True)))
         shutil.rmtree(folder)
-        guarded.append(
-            timed(lambda: checkpoints.save(number, lambda path: write_files(path, block, files, sync=False)))
-        )
+        writer = partial(write_files, block=block, files=files, sync=False)
+        guarded.append(timed(partial(checkpoints.save, number, writer)))
     checkpoints.release()
     plain_s, guarded_s = statistics.median(plain[1:]), statistics.median(guarded[1:])
     return {

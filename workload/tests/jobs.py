@@ -1,4 +1,5 @@
-"""Real processes for tests: written as scripts, watched through their output, never waited for without a limit."""
+"""Real processes for tests: written as scripts, watched through their output, never waited for without a
+limit."""
 
 from __future__ import annotations
 

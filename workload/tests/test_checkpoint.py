@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from jobs import Jobs
+
 from ebbtide_workload import checkpoint_manifest
 from ebbtide_workload.checkpoint import Checkpoints, Fenced, Incomplete
 from ebbtide_workload.checkpoint_manifest import MANIFEST, read_manifest
-from jobs import Jobs
 
 
 def writer(step: int, size: int = 1000) -> Callable[[Path], None]:
@@ -140,7 +141,8 @@ def test_keep_must_leave_one() -> None:
 
 @pytest.mark.parametrize("course", ["corrupt", "renamed"])
 def test_a_corrupt_newest_never_costs_the_good_ones(tmp_path: Path, course: str) -> None:
-    """After a fall-back the run saves earlier steps again; with keep=1 the corrupt later one must not count."""
+    """After a fall-back the run saves earlier steps again; with keep=1 the corrupt later one must not
+    count."""
     checkpoints = Checkpoints(tmp_path, keep=1)
     checkpoints.save(10, writer(10))
     shutil.copytree(tmp_path / "step-000000000010", tmp_path / "step-000000000090")
@@ -166,14 +168,18 @@ def test_the_same_step_can_be_saved_again(tmp_path: Path) -> None:
     assert names(tmp_path) == ["step-000000000005"]
 
 
-def test_room_is_made_before_a_save_that_would_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_is_made_before_a_save_that_would_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checkpoints = Checkpoints(tmp_path, keep=3)
     for step in (1, 2, 3):
         checkpoints.save(step, writer(step))
     monkeypatch.setattr("ebbtide_workload.checkpoint._free_bytes", lambda _: 500)
 
     def write(folder: Path) -> None:
-        assert names(tmp_path) == [folder.name, "step-000000000003"], "older ones went before, the newest stays"
+        assert names(tmp_path) == [folder.name, "step-000000000003"], (
+            "older ones went before, the newest stays"
+        )
         writer(4)(folder)
 
     checkpoints.save(4, write)
@@ -218,7 +224,9 @@ def test_a_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path, jobs: Jo
     late = where in ("after the rename", "while pruning")
     assert found.step == (2 if late else 1)
     assert (found.path / "step").read_text() == str(found.step)
-    assert not [name for name in names(root) if name.startswith(".saving-")], "the dead writer's leftovers are gone"
+    assert not [name for name in names(root) if name.startswith(".saving-")], (
+        "the dead writer's leftovers are gone"
+    )
     survivor.release()
 
 

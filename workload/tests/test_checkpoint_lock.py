@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from jobs import Jobs, eventually
+
 from ebbtide_workload.checkpoint import Checkpoints
 from ebbtide_workload.checkpoint_lock import AnotherWriter, Fenced, WriterLock
-from jobs import Jobs, eventually
 
 HOLD = """
 checkpoints = Checkpoints(sys.argv[1], lease_s=float(sys.argv[2]))

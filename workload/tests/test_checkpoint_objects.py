@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from ebbtide_workload import checkpoint_objects
 from ebbtide_workload.checkpoint_lock import AnotherWriter, Fenced
 from ebbtide_workload.checkpoint_manifest import MANIFEST
@@ -18,7 +20,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_objects, "SETTLE_S", 0.05)
 
 
-def writer(step: int) -> checkpoint_objects.Callable[[Path], None]:
+def writer(step: int) -> Callable[[Path], None]:
     def write(folder: Path) -> None:
         (folder / "deep").mkdir()
         (folder / "deep" / "weights").write_bytes(bytes([step]) * 1000)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from ebbtide_workload.checkpoint_times import Fit, SaveTimes, interval_s
 
 
@@ -39,7 +40,9 @@ def test_a_torn_history_counts_as_none(tmp_path: Path) -> None:
         (29.0, 30.0, 0.0, False),
     ],
 )
-def test_whether_the_window_fits(tmp_path: Path, p95_s: float, grace_s: float, step_s: float, fits: bool) -> None:
+def test_whether_the_window_fits(
+    tmp_path: Path, p95_s: float, grace_s: float, step_s: float, fits: bool
+) -> None:
     assert history(tmp_path / "t", [p95_s]).fit(grace_s, step_s).fits is fits
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 import pytest
+
 from ebbtide_workload.deadline import Attention, Heard, Merged, parse_instant
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=timezone.utc)

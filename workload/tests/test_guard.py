@@ -42,7 +42,7 @@ def test_preempted_it_saves_the_step_it_did_last_and_leaves_with_85(tmp_path: Pa
     job.until("step 5\n")
     job.signal()
     assert job.end() == 85, job.out
-    done = [int(n) for n in re.findall(r"^step (\d+)$", job.out, re.M)]
+    done = [int(n) for n in re.findall(r"^step (\d+)$", job.out, re.MULTILINE)]
     assert job.out.count("save of") == 1
     newest = Checkpoints(tmp_path / "ck").newest()
     assert newest is not None
@@ -97,7 +97,9 @@ def test_a_signal_in_the_middle_of_a_step_waits_for_its_end(tmp_path: Path, jobs
     assert "saved step 2" in job.out
 
 
-def test_a_signal_in_the_middle_of_a_save_lets_it_end_and_saves_no_second_time(tmp_path: Path, jobs: Jobs) -> None:
+def test_a_signal_in_the_middle_of_a_save_lets_it_end_and_saves_no_second_time(
+    tmp_path: Path, jobs: Jobs
+) -> None:
     """J2: saving inside the handler would hang or store a torn state."""
     job = jobs.python(
         """
@@ -299,7 +301,9 @@ print(first, heavy, outside)
 
 def test_ebb_help_imports_no_subcommand() -> None:
     code = "import sys; from ebbtide_workload.cli import main; main(['--help']); print(sorted(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment()
+    )
     for name in ("run", "rehearse", "lint", "window", "guard"):
         assert f"'ebbtide_workload.{name}'" not in done.stdout
     assert "ebb COMMAND --help" in done.stdout

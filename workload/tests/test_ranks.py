@@ -23,7 +23,7 @@ from ebbtide_workload.ranks import Ranks
 from ebbtide_workload.ranks_hub import Hub
 from ebbtide_workload.settings import Place
 
-# `meet` is this test's collective: a lockstep over files in which a rank that is alone hangs, as in an all-reduce.
+# `meet` is this test's collective: a lockstep over files, in which a rank alone hangs as in an all-reduce.
 TRAIN = """
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 root, lockstep, total = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
@@ -102,11 +102,13 @@ class Gang:
         return "\n".join(f"--- rank {n}\n{job.out}" for n, job in enumerate(self.ranks))
 
     def last_steps(self) -> set[int]:
-        return {int(re.findall(r"^step (\d+)$", job.out, re.M)[-1]) for job in self.ranks}
+        return {int(re.findall(r"^step (\d+)$", job.out, re.MULTILINE)[-1]) for job in self.ranks}
 
 
 @pytest.mark.parametrize("noticed", [2, 0])
-def test_one_rank_is_noticed_and_all_save_the_same_step_and_leave(tmp_path: Path, jobs: Jobs, noticed: int) -> None:
+def test_one_rank_is_noticed_and_all_save_the_same_step_and_leave(
+    tmp_path: Path, jobs: Jobs, noticed: int
+) -> None:
     """J3 and I3."""
     gang = Gang(jobs, tmp_path / "ck")
     gang.steps(3)
@@ -150,17 +152,21 @@ def test_shards_of_all_ranks_are_one_checkpoint_and_all_resume_from_it(tmp_path:
         assert f"step {newest.step}\n" not in job.out
 
 
-@pytest.mark.parametrize("options", ['{"every_s": 0.3}', '{"every_s": 0.3, "writes": "all"}', '{"every_steps": 7}'])
+@pytest.mark.parametrize(
+    "options", ['{"every_s": 0.3}', '{"every_s": 0.3, "writes": "all"}', '{"every_steps": 7}']
+)
 def test_saves_without_a_notice_are_agreed_on_too(tmp_path: Path, jobs: Jobs, options: str) -> None:
     gang = Gang(jobs, tmp_path / "ck", world=3, options=options, total=150)
     gang.ranks[0].until("saved step", times=3)
     assert gang.ends() == [0] * 3, gang.out
     if "all" in options:
-        saves = [re.findall(r"^save of (\d+)$", job.out, re.M) for job in gang.ranks]
+        saves = [re.findall(r"^save of (\d+)$", job.out, re.MULTILINE) for job in gang.ranks]
         assert saves[0] == saves[1] == saves[2]
 
 
-def test_a_rank_that_cannot_save_spoils_it_for_all_and_nothing_is_published(tmp_path: Path, jobs: Jobs) -> None:
+def test_a_rank_that_cannot_save_spoils_it_for_all_and_nothing_is_published(
+    tmp_path: Path, jobs: Jobs
+) -> None:
     body = TRAIN.replace('print("save of"', 'assert rank != 1, "disk of rank 1"; print("save of"')
     gang = Gang(jobs, tmp_path / "ck", world=3, options='{"writes": "all"}', body=body)
     gang.steps(2)
@@ -250,7 +256,7 @@ def test_a_silent_rank_is_decided_without(hub: Hub, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ranks_hub, "GATHER_S", 0.5)
     mute = threading.Event()
     three = peers(hub, [10, 10, 10])
-    three[2].ranks._boundary = lambda: 0 if mute.wait(20) else 0
+    three[2].ranks._boundary = lambda: int(mute.wait(20))
     three[0].ranks.propose()
     eventually(lambda: three[0].attention.up, "it is called")
     assert three[0].ranks.decision() == 11

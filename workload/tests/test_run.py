@@ -98,7 +98,8 @@ def test_under_a_launcher_that_handles_only_sigint_all_children_hear_exactly_onc
 AGENT = """
 import subprocess
 limit_s = float(sys.argv[1])
-workers = [subprocess.Popen([sys.executable, *sys.argv[2:]], env={**os.environ, "TORCHELASTIC_RUN_ID": "job"})]
+marked = {**os.environ, "TORCHELASTIC_RUN_ID": "job"}
+workers = [subprocess.Popen([sys.executable, *sys.argv[2:]], env=marked)]
 class Stop(Exception):
     pass
 def stop(signum, frame):
@@ -134,7 +135,9 @@ def test_a_torch_launcher_that_kills_early_does_not_cut_the_save(tmp_path: Path,
     assert Checkpoints(tmp_path / "ck").newest() is not None
 
 
-def test_a_torch_launcher_that_waits_long_enough_is_told_and_tells_its_workers(tmp_path: Path, jobs: Jobs) -> None:
+def test_a_torch_launcher_that_waits_long_enough_is_told_and_tells_its_workers(
+    tmp_path: Path, jobs: Jobs
+) -> None:
     agent, worker = jobs.script(AGENT), jobs.script(TRAIN)
     job = run(jobs, sys.executable, agent, "60", worker, tmp_path / "ck", "1", "--shutdown-timeout", "60")
     job.until("training")
@@ -157,7 +160,9 @@ def test_the_launchers_limit_is_raised_to_the_grace(capsys: pytest.CaptureFixtur
 
 def test_who_ignores_sigterm_is_named(jobs: Jobs, tmp_path: Path) -> None:
     """J4."""
-    script = jobs.script("signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(2)")
+    script = jobs.script(
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(2)"
+    )
     report = tmp_path / "report.json"
     job = run(jobs, sys.executable, script, options=("--grace", "30", "--report", str(report)))
     job.until("up")
@@ -229,13 +234,19 @@ def test_a_save_that_outlives_the_shell_is_waited_for(tmp_path: Path, jobs: Jobs
         ((), 2),
     ],
 )
-def test_without_a_notice_the_commands_code_is_passed_on(jobs: Jobs, command: tuple[str, ...], code: int) -> None:
+def test_without_a_notice_the_commands_code_is_passed_on(
+    jobs: Jobs, command: tuple[str, ...], code: int
+) -> None:
     job = run(jobs, *command)
     assert job.end() == code, job.out
 
 
 HEARD = Heard("SIGTERM", after(30), "signal SIGTERM", after(0))
-SAVED, UNSAVED, CLOSED = {"event": "left", "saved": True}, {"event": "left", "saved": False}, {"event": "closed"}
+SAVED, UNSAVED, CLOSED = (
+    {"event": "left", "saved": True},
+    {"event": "left", "saved": False},
+    {"event": "closed"},
+)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +291,9 @@ def test_the_whole_way_with_a_report(tmp_path: Path, jobs: Jobs) -> None:
     assert "3 min 20 s left" in job.out or "199" in job.out or "3 min 19" in job.out
 
 
-def test_a_notice_file_written_by_a_hook_is_passed_on_as_the_signal_and_only_once(jobs: Jobs, tmp_path: Path) -> None:
+def test_a_notice_file_written_by_a_hook_is_passed_on_as_the_signal_and_only_once(
+    jobs: Jobs, tmp_path: Path
+) -> None:
     notice = tmp_path / "notice"
     job = run(jobs, sys.executable, jobs.script(COUNTS), EBBTIDE_NOTICE_FILE=str(notice))
     job.until("up ")
@@ -344,9 +357,7 @@ def test_as_process_1_of_a_container(jobs: Jobs, tmp_path: Path) -> None:
     )
     job.until("up ")
     (inner,) = [
-        int(name)
-        for name in os.listdir("/proc")
-        if name.isdigit() and _parent(int(name)) == job.process.pid
+        int(name) for name in os.listdir("/proc") if name.isdigit() and _parent(int(name)) == job.process.pid
     ]
     os.kill(inner, signal.SIGTERM)
     assert job.end() == 86, job.out

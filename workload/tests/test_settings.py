@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from ebbtide_workload import settings
 
 
@@ -41,9 +42,21 @@ def test_the_grace_is_unknown_until_told() -> None:
 
 
 def test_the_rank_is_found_with_torchrun_and_with_slurm() -> None:
-    torchrun = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "TORCHELASTIC_RUN_ID": "j"}
+    torchrun = {
+        "RANK": "3",
+        "WORLD_SIZE": "8",
+        "LOCAL_RANK": "1",
+        "MASTER_ADDR": "a",
+        "TORCHELASTIC_RUN_ID": "j",
+    }
     assert settings.place(torchrun) == (3, 8, 1, "a", settings.DEFAULT_PORT, "j")
-    slurm = {"SLURM_PROCID": "2", "SLURM_NTASKS": "4", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "9", "EBBTIDE_PORT": "5"}
+    slurm = {
+        "SLURM_PROCID": "2",
+        "SLURM_NTASKS": "4",
+        "SLURM_LOCALID": "0",
+        "SLURM_JOB_ID": "9",
+        "EBBTIDE_PORT": "5",
+    }
     assert settings.place(slurm) == (2, 4, 0, "127.0.0.1", 5, "9")
     assert settings.place({})[:2] == (0, 1)
 

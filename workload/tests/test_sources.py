@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from ebbtide_workload import clock
 from ebbtide_workload.deadline import Heard
 from ebbtide_workload.sources_file import FileSource, write_notice
@@ -102,7 +103,9 @@ class FakeCluster:
         self._server.server_close()
 
     def node(self, **annotations: str) -> None:
-        marked = {key.replace("_", "-").replace("ebbtide-", "ebbtide/"): value for key, value in annotations.items()}
+        marked = {
+            key.replace("_", "-").replace("ebbtide-", "ebbtide/"): value for key, value in annotations.items()
+        }
         self.answers["/api/v1/nodes/gpu-1"] = (200, {"metadata": {"name": "gpu-1", "annotations": marked}})
 
     def source(self, told: list[Heard] | None = None) -> KubernetesSource:
@@ -139,14 +142,16 @@ def test_without_the_right_to_read_nodes_the_event_is_heard(cluster: FakeCluster
     cluster.answers["/api/v1/nodes/gpu-1"] = (403, {})
     now = clock.utc_now().replace(microsecond=0)
     old = (now - timedelta(hours=2)).isoformat()
-    events = [
+    events: list[dict[str, Any]] = [
         {"reason": reason, "message": "old", "firstTimestamp": old},
         {"reason": "NodeNotReady", "message": "not ours", "firstTimestamp": now.isoformat()},
     ]
     cluster.answers["/api/v1/namespaces/default/events"] = (200, {"items": events})
     source = cluster.source()
     assert source.look() is None, "an event of two hours ago is history"
-    events.append({"reason": reason, "message": "reclaimed", "firstTimestamp": None, "eventTime": now.isoformat()})
+    events.append(
+        {"reason": reason, "message": "reclaimed", "firstTimestamp": None, "eventTime": now.isoformat()}
+    )
     heard = source.look()
     assert heard is not None
     assert heard.deadline == now + timedelta(seconds=300)

@@ -1,4 +1,5 @@
-"""With the real torch: torchrun, torch.distributed, distributed checkpoints. Needs torch (`pip install torch`)."""
+"""With the real torch: torchrun, torch.distributed, distributed checkpoints. Needs torch (`pip install
+torch`)."""
 
 from __future__ import annotations
 
@@ -8,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from ebbtide_workload.checkpoint import Checkpoints
 from jobs import Job, Jobs
+
+from ebbtide_workload.checkpoint import Checkpoints
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None,
@@ -53,11 +55,14 @@ print("finished", flush=True)
 """
 
 
-def torchrun(jobs: Jobs, script: Path, *args: object, flags: tuple[str, ...] = (), grace: str = "60") -> Job:
+def torchrun(
+    jobs: Jobs, script: Path, *args: str | int | Path, flags: tuple[str, ...] = (), grace: str = "60"
+) -> Job:
     return jobs.ebb(
-        *("run", "--grace", grace, "--"),
+        *("run", "--grace", "60", "--"),
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *flags),
-        *(script, *map(str, args)),
+        script,
+        *map(str, args),
     )
 
 
@@ -78,7 +83,9 @@ def test_torchrun_saves_in_the_window_and_resumes(tmp_path: Path, jobs: Jobs, ho
 
 def test_a_save_longer_than_the_launchers_own_limit_completes(tmp_path: Path, jobs: Jobs) -> None:
     """J1, with the launcher's limit set low by hand: its workers are told directly."""
-    job = torchrun(jobs, jobs.script(TRAIN), tmp_path / "ck", "rank0", 6, 10**6, flags=("--shutdown-timeout=2",))
+    job = torchrun(
+        jobs, jobs.script(TRAIN), tmp_path / "ck", "rank0", 6, 10**6, flags=("--shutdown-timeout=2",)
+    )
     job.until("trained", times=2)
     job.signal()
     assert job.end() == 85, job.out

@@ -47,11 +47,11 @@ _HOMES = {
 }
 
 __all__ = [
+    "EXIT_PREEMPTED_SAVED",
+    "EXIT_PREEMPTED_UNSAVED",
     "AnotherWriter",
     "Checkpoint",
     "Checkpoints",
-    "EXIT_PREEMPTED_SAVED",
-    "EXIT_PREEMPTED_UNSAVED",
     "Fenced",
     "Guard",
     "Incomplete",

@@ -1,7 +1,8 @@
 """Checkpoints that are whole or not there.
 
-A save goes through the caller's own writer into a hidden folder; checksums, fsync and a manifest follow; then one
-rename makes it visible as `step-000000000041`. Whatever kills the process in between leaves the older ones untouched.
+A save goes through the caller's own writer into a hidden folder; checksums, fsync and a manifest follow; then
+one rename makes it visible as `step-000000000041`. Whatever kills the process in between leaves the older
+ones untouched.
 
     root/
       step-000000000041/        the caller's files and ebbtide-manifest.json
@@ -61,9 +62,9 @@ class Checkpoint(NamedTuple):
 class Checkpoints:
     """The checkpoints below one folder, local or shared. Touches nothing until first used.
 
-    `keep` complete ones stay. `checksums=False` compares sizes only, for checkpoints too big to be read twice.
-    `wait_s` is how long a new writer waits for one that is alive, `lease_s` after how long a silence a writer counts as
-    gone. One object writes; many may read.
+    `keep` complete ones stay. `checksums=False` compares sizes only, for checkpoints too big to be read
+    twice. `wait_s` is how long a new writer waits for one that is alive, `lease_s` after how long a silence a
+    writer counts as gone. One object writes; many may read.
     """
 
     def __init__(
@@ -100,7 +101,8 @@ class Checkpoints:
         return self._times
 
     def acquire(self, give_up: Callable[[], bool] = lambda: False) -> None:
-        """Become the writer and clear what dead writers left. Raises AnotherWriter. Harmless when already ours."""
+        """Become the writer and clear what dead writers left. Raises AnotherWriter. Harmless when already
+        ours."""
         if not self._lock.held:
             self._lock.acquire(self._wait_s, give_up, self._clear_leftovers)
 
@@ -110,7 +112,8 @@ class Checkpoints:
         self._lock.release()
 
     def all(self) -> list[Checkpoint]:
-        """Published checkpoints, newest first, by their manifests alone; those without a whole one are left out."""
+        """Published checkpoints, newest first, by their manifests alone; those without a whole one are left
+        out."""
         found = []
         for step in self._steps():
             try:
@@ -127,11 +130,13 @@ class Checkpoints:
                 self._trusted = step
                 return proven
             except Incomplete as error:
-                say(f"checkpoint {self._path(step).name} is not whole ({error}); falling back to the one before")
+                name = self._path(step).name
+                say(f"checkpoint {name} is not whole ({error}); falling back to the one before")
         return None
 
     def fetch(self, step: int) -> Checkpoint:
-        """The checkpoint of `step` by its manifest alone, for a rank that was told it is whole. Raises Incomplete."""
+        """The checkpoint of `step` by its manifest alone, for a rank that was told it is whole. Raises
+        Incomplete."""
         path = self._path(step)
         manifest = read_manifest(path)
         if manifest.step != step:
@@ -207,8 +212,8 @@ class Checkpoints:
         return sorted(steps, reverse=True)
 
     def _prune(self, newest: int, keep: int) -> None:
-        """Remove all but `keep` complete ones up to step `newest`, and what is beyond it: a later step than the one
-        just saved is corrupt or belongs to a course that was abandoned, and must not be resumed from.
+        """Remove all but `keep` complete ones up to step `newest`, and what is beyond it: a later step than
+        the one just saved is corrupt or belongs to a course that was abandoned, and must not be resumed from.
 
         Renamed before removed: half removed must not look half written.
         """
@@ -220,8 +225,8 @@ class Checkpoints:
         self._removal.start()
 
     def _remove_old(self) -> None:
-        """Unlinking a big checkpoint takes a third of the time of writing it: not on the training's time. What a
-        leaving process does not finish, the next writer does."""
+        """Unlinking a big checkpoint takes a third of the time of writing it: not on the training's time.
+        What a leaving process does not finish, the next writer does."""
         for name in os.listdir(self.root):
             if name.startswith(".old-"):
                 remove_tree(self.root / name)

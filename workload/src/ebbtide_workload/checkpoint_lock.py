@@ -1,10 +1,11 @@
 """One writer at a time, over a file system that several machines may share.
 
-Locks are numbered files; the highest number owns the folder. A lock is taken by creating the next number, which only
-one contender can do. The owner rewrites a counter in its file every few seconds; contenders compare what they read
-with what they read before, on their own clock, so no two machines' clocks are ever compared. An owner that died on
-this machine is seen at once, one that fell silent after LEASE_S. Who takes over moves the old owner's unfinished
-folders away first: a writer that wakes up later finds its folder gone and cannot publish.
+Locks are numbered files; the highest number owns the folder. A lock is taken by creating the next number,
+which only one contender can do. The owner rewrites a counter in its file every few seconds; contenders
+compare what they read with what they read before, on their own clock, so no two machines' clocks are ever
+compared. An owner that died on this machine is seen at once, one that fell silent after LEASE_S. Who takes
+over moves the old owner's unfinished folders away first: a writer that wakes up later finds its folder gone
+and cannot publish.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ class WriterLock:
     def acquire(self, wait_s: float, give_up: Callable[[], bool], fence: Callable[[], None]) -> None:
         """Take the lock, waiting up to `wait_s` for an owner that is alive.
 
-        `fence` is called after the lock is ours and before anything else, to move unfinished folders away. Raises
-        AnotherWriter when the owner still lives after `wait_s`, or as soon as `give_up()` says so.
+        `fence` is called after the lock is ours and before anything else, to move unfinished folders away.
+        Raises AnotherWriter when the owner still lives after `wait_s`, or as soon as `give_up()` says so.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         waited_from, seen, seen_at = clock.monotonic(), b"", clock.monotonic()
@@ -221,7 +222,8 @@ def _owner_in(content: bytes) -> Owner | None:
 
 
 def _start_of(pid: int) -> str:
-    """When a process was started, in the kernel's ticks since boot; "" when there is none or it is a zombie."""
+    """When a process was started, in the kernel's ticks since boot; "" when there is none or it is a
+    zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

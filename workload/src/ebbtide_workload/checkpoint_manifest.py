@@ -1,7 +1,7 @@
 """What a complete checkpoint consists of: every file with its size and checksums, proven on disk.
 
-Checksums are CRC-32, one per chunk: they find torn and rotten files, cost less than the write, and can be computed
-for several chunks at once. They are no protection against somebody who wants to deceive.
+Checksums are CRC-32, one per chunk: they find torn and rotten files, cost less than the write, and can be
+computed for several chunks at once. They are no protection against somebody who wants to deceive.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class FileEntry(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """The table of contents that makes a folder a checkpoint. `save_s` is how long the caller's writer took."""
+    """The table of contents that makes a folder a checkpoint. `save_s` is how long the caller's writer
+    took."""
 
     step: int
     saved_at: str
@@ -153,7 +154,8 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def sync_folders(folder: Path, paths: Iterable[str]) -> None:
-    """Make the names of the files durable: every folder that holds one of them, deepest first, and `folder`."""
+    """Make the names of the files durable: every folder that holds one of them, deepest first, and
+    `folder`."""
     folders = {folder}
     for path in paths:
         folders.update(folder / parent for parent in Path(path).parents)
@@ -223,7 +225,8 @@ def _digest(folder: Path, paths: Sequence[str], submit: Submit, chunk_bytes: int
 
 
 def _crc_of_chunk(path: Path, start: int, chunk_bytes: int) -> str:
-    """CRC-32 of up to `chunk_bytes` from `start`. Reading and summing leave the interpreter free for others."""
+    """CRC-32 of up to `chunk_bytes` from `start`. Reading and summing leave the interpreter free for
+    others."""
     buffer = bytearray(BUFFER_BYTES)
     view = memoryview(buffer)
     crc, left = 0, chunk_bytes

@@ -1,11 +1,12 @@
-"""Checkpoints in an object store, through fsspec: files first, the manifest last; without it there is no checkpoint.
+"""Checkpoints in an object store, through fsspec: files first, the manifest last; without it there is no
+checkpoint.
 
     URL/step-000000000041-ID/   the caller's files, then ebbtide-manifest.json as the mark of completeness
     URL/.ebbtide/               lock and save times
 
-Object stores cannot rename, but writing one object is atomic. Each attempt has a name of its own, so two writers never
-touch the same object. The lock is advisory (fsspec has no conditional writes): it makes a second writer wait, and
-stops one that was away; what is complete stays complete in any case.
+Object stores cannot rename, but writing one object is atomic. Each attempt has a name of its own, so two
+writers never touch the same object. The lock is advisory (fsspec has no conditional writes): it makes a
+second writer wait, and stops one that was away; what is complete stays complete in any case.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class _Found:
 
 
 class ObjectCheckpoints:
-    """Like `Checkpoints`, below a URL such as `s3://bucket/run`; `options` go to fsspec. Needs fsspec and its driver.
+    """Like `Checkpoints`, below a URL such as `s3://bucket/run`; `options` go to fsspec. Needs fsspec and its
+    driver.
 
     Saves are staged and fetched ones kept below `scratch` (default: a temporary folder).
     """
@@ -133,7 +135,8 @@ class ObjectCheckpoints:
     def save(self, step: int, writer: Callable[[Path], object]) -> Checkpoint:
         """Have `writer(folder)` write to a local folder, upload its files, then make them a checkpoint.
 
-        Raises what the writer raises, Fenced, and what the store's driver raises (OSError by fsspec's custom).
+        Raises what the writer raises, Fenced, and what the store's driver raises (OSError by fsspec's
+        custom).
         """
         self.acquire()
         begun = clock.monotonic()
@@ -212,7 +215,8 @@ class ObjectCheckpoints:
         return sorted(found, key=lambda one: one.order, reverse=True)
 
     def _prune(self, newest: int) -> None:
-        """Remove all but `keep` complete ones up to step `newest`, what is beyond it, and attempts left unfinished."""
+        """Remove all but `keep` complete ones up to step `newest`, what is beyond it, and attempts left
+        unfinished."""
         kept: dict[int, str] = {}
         for found in self._complete():
             if found.manifest.step <= newest and len(kept) < self.keep:

@@ -17,7 +17,8 @@ UNKNOWN_LIFE_S = 7200.0
 
 
 class Fit(NamedTuple):
-    """Whether a save that begins at the next step boundary ends before the kill. `known` is False without history."""
+    """Whether a save that begins at the next step boundary ends before the kill. `known` is False without
+    history."""
 
     known: bool
     needed_s: float
@@ -29,7 +30,8 @@ class Fit(NamedTuple):
 
 
 class SaveTimes:
-    """The last saves' seconds and bytes, in a small file beside the checkpoints; a torn file counts as empty."""
+    """The last saves' seconds and bytes, in a small file beside the checkpoints; a torn file counts as
+    empty."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -70,9 +72,9 @@ class SaveTimes:
 def interval_s(wanted_s: float, fit: Fit, save_s: float | None, life_s: float = UNKNOWN_LIFE_S) -> float:
     """Seconds between saves. Where the save at the notice can be counted on, as often as the caller wants.
 
-    Where not, a preemption costs all since the last save: then at least twice as often, down to Young's optimum
-    sqrt(2 * save * life), but never spending more than a third of the time on saving, and never less often than
-    wanted.
+    Where not, a preemption costs all since the last save: then at least twice as often, down to Young's
+    optimum sqrt(2 * save * life), but never spending more than a third of the time on saving, and never less
+    often than wanted.
     """
     if fit.fits or save_s is None:
         return wanted_s

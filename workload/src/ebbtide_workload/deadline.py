@@ -31,8 +31,8 @@ class Attention:
 class Merged:
     """All messages heard so far, as one notice. Safe to use from any thread, but not from a signal handler.
 
-    The deadline is the earliest one told, so it never moves later. Each source counts once unless it brings an
-    earlier deadline.
+    The deadline is the earliest one told, so it never moves later. Each source counts once unless it brings
+    an earlier deadline.
     """
 
     def __init__(self, attention: Attention) -> None:

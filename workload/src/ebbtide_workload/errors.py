@@ -4,4 +4,5 @@ from __future__ import annotations
 
 
 class RanksApart(Exception):
-    """The ranks could not act together: one is gone, too late, or rank 0 cannot be reached. Nothing was published."""
+    """The ranks could not act together: one is gone, too late, or rank 0 cannot be reached. Nothing was
+    published."""

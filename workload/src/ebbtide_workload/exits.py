@@ -6,7 +6,8 @@ EXIT_PREEMPTED_SAVED = 85
 """Preempted, and a complete checkpoint was published after the notice: requeue, nothing was lost."""
 
 EXIT_PREEMPTED_UNSAVED = 86
-"""Preempted, and no checkpoint is known to have been published after the notice: requeue, some work is lost."""
+"""Preempted, and no checkpoint is known to have been published after the notice: requeue, some work is
+lost."""
 
 EXIT_USAGE = 2
 EXIT_NOT_EXECUTABLE = 126

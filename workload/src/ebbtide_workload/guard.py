@@ -5,9 +5,9 @@
         train_one(step)
         guard.step(step, save)
 
-`save(folder)` writes files into a folder, `load(folder)` reads them back. Everything else happens in here: the
-notice is heard from wherever it comes, the save happens once, at a step boundary, on all ranks at the same step, the
-process leaves with an exit code that says so, and the next start goes on from there.
+`save(folder)` writes files into a folder, `load(folder)` reads them back. Everything else happens in here:
+the notice is heard from wherever it comes, the save happens once, at a step boundary, on all ranks at the
+same step, the process leaves with an exit code that says so, and the next start goes on from there.
 """
 
 from __future__ import annotations
@@ -60,11 +60,12 @@ class Preempted(SystemExit):
 class Guard:
     """Watches over one training loop.
 
-    `checkpoints`: a folder, a URL that fsspec knows (`s3://bucket/run`), or a `Checkpoints` with settings of its own.
-    `every_s`: seconds between saves while nothing is wrong; None leaves saving to the notice alone. Where saves do not
-    fit the window it saves more often by itself. `every_steps`: save after each so many steps as well.
-    `writes`: with several ranks, "rank0" calls `save` on rank 0 alone (data parallel), "all" on every rank with one
-    shared folder (sharded). `grace_s`: seconds from signal to kill, if the environment does not say.
+    `checkpoints`: a folder, a URL that fsspec knows (`s3://bucket/run`), or a `Checkpoints` with settings of
+    its own. `every_s`: seconds between saves while nothing is wrong; None leaves saving to the notice alone.
+    Where saves do not fit the window it saves more often by itself. `every_steps`: save after each so many
+    steps as well. `writes`: with several ranks, "rank0" calls `save` on rank 0 alone (data parallel), "all"
+    on every rank with one shared folder (sharded). `grace_s`: seconds from signal to kill, if the environment
+    does not say.
 
     Make it in the main thread, after torch.distributed is initialised where that is used.
     """
@@ -109,10 +110,11 @@ class Guard:
         atexit.register(self.close)
 
     def resume(self, load: Load) -> int:
-        """Load the newest whole checkpoint with `load(folder)` and return the first step to do; 0 when there is none.
+        """Load the newest whole checkpoint with `load(folder)` and return the first step to do; 0 when there
+        is none.
 
-        Becomes the writer first: waits for one that is still saving, takes over from one that died. With several
-        ranks, all load the same. Raises AnotherWriter when another job keeps writing here.
+        Becomes the writer first: waits for one that is still saving, takes over from one that died. With
+        several ranks, all load the same. Raises AnotherWriter when another job keeps writing here.
         """
         try:
             found = self._find()
@@ -147,8 +149,9 @@ class Guard:
             self._attend(step, save)
 
     def steps(self, total: int, *, load: Load, save: Save) -> Iterator[int]:
-        """`for step in guard.steps(1000, load=load, save=save):` does `resume` before, `step` after each turn and
-        `close` at the end, so that a notice during what follows ends the process as it would without a guard."""
+        """`for step in guard.steps(1000, load=load, save=save):` does `resume` before, `step` after each turn
+        and `close` at the end, so that a notice during what follows ends the process as it would without a
+        guard."""
         for step in range(self.resume(load), total):
             yield step
             self.step(step, save)
@@ -165,7 +168,8 @@ class Guard:
         self._plan_next()
 
     def close(self) -> None:
-        """End of the loop: let other writers in, give the signal handlers back. Done at exit if you do not."""
+        """End of the loop: let other writers in, give the signal handlers back. Done at exit if you do
+        not."""
         if os.getpid() != self._pid:
             return
         atexit.unregister(self.close)
@@ -236,8 +240,8 @@ class Guard:
         """Whether to leave is what the ranks were told together, not what this one knows by now."""
         try:
             self._save(step, save)
-        except Exception:
-            if not together.leaving and not (together.apart and self.notice.noticed):
+        except Exception as error:
+            if not together.leaving and not (self.notice.noticed and isinstance(error, RanksApart)):
                 raise
             _print_error()
             self._leave(saved=False)
@@ -249,7 +253,7 @@ class Guard:
         if self._saved != step:
             try:
                 self._save(step, save)
-            except Exception:  # what matters now is to leave, and to say that it failed
+            except Exception:  # noqa: BLE001 - whatever it was, what matters now is to say so and leave
                 _print_error()
                 self._leave(saved=False)
         self._leave(saved=True)
@@ -270,7 +274,8 @@ class Guard:
         raise Preempted(step, saved)
 
     def _lose(self, step: int, error: Exception) -> None:
-        """The ranks cannot agree any more. Without a notice that is the training's own trouble, told but not ours."""
+        """The ranks cannot agree any more. Without a notice that is the training's own trouble, told but not
+        ours."""
         say(f"the ranks are apart: {error}")
         self._journal.write("apart", step=step, rank=self.rank, error=str(error))
         if self.notice.noticed:
@@ -339,7 +344,9 @@ class Guard:
         left = (heard.deadline - clock.utc_now()).total_seconds()
         if len(self.notice.heard) == 1:
             within = duration(max(0.0, left))
-            say(f"notice from {heard.source}: {heard.reason}; {within} left, saving at the next step boundary")
+            say(
+                f"notice from {heard.source}: {heard.reason}; {within} left, saving at the next step boundary"
+            )
         if self._together and not heard.source.startswith("rank "):
             self._together.notice(heard)
         deadline = heard.deadline.isoformat()
@@ -359,9 +366,8 @@ class Guard:
         import traceback
 
         stack = "".join(traceback.format_stack(frame)) if frame else ""
-        say(
-            f"{duration(left)} left and not gone; last step boundary {self._boundary}; the main thread is here:\n{stack}"
-        )
+        where = f"last step boundary {self._boundary}; the main thread is here:\n{stack}"
+        say(f"{duration(left)} left and not gone; {where}")
         self._journal.write("stuck", step=self._boundary, rank=self.rank)
 
 

@@ -27,8 +27,8 @@ LOOK_S = 0.5
 class Notice:
     """Hears SIGTERM (in Slurm SIGUSR1 too), a notice file, and the cluster when in one; see `settings`.
 
-    `grace_s` is the time from the signal to the kill; it beats EBBTIDE_GRACE_S, which beats the pod's spec, which
-    beats Kubernetes' default of 30. Several messages merge into one with the earliest deadline.
+    `grace_s` is the time from the signal to the kill; it beats EBBTIDE_GRACE_S, which beats the pod's spec,
+    which beats Kubernetes' default of 30. Several messages merge into one with the earliest deadline.
     """
 
     def __init__(

@@ -210,7 +210,7 @@ class Ranks:
         if kind == "hold":
             self._hold = True
             self._attention.up = True
-            # after raising the flag: a main thread that passes another boundary from here on sees it and waits
+            # after raising the flag: a main thread that passes another boundary from here on waits there
             self._say({"word": "at", "round": word["round"], "step": self._boundary()})
             return
         with self._changed:

@@ -1,13 +1,15 @@
-"""The meeting point of all ranks, a thread in rank 0: it gathers, decides and releases, and knows no checkpoint.
+"""The meeting point of all ranks, a thread in rank 0: it gathers, decides and releases, and knows no
+checkpoint.
 
-Words are JSON objects, one a line. From a rank: `hello`, `notice`, `propose`, `at`, `arrive`, `bye`. To a rank:
-`notice`, `hold`, `go`, `release`.
+Words are JSON objects, one a line. From a rank: `hello`, `notice`, `propose`, `at`, `arrive`, `bye`. To a
+rank: `notice`, `hold`, `go`, `release`.
 
-How a step is agreed on. `hold` asks each rank which step boundary it has passed last; whoever answers b promises to
-wait at its next boundary for the decision. The hub takes S = max(b) + 1. No rank can be past S, and none waits for
-another's main thread, so ranks that are inside a collective with each other cannot block the decision. Each then goes
-on to its first boundary at or past S, saves there, and meets the others at barriers. A notice that arrived by the time
-the last barrier opens makes that release say `leave`: to all, or to none.
+How a step is agreed on. `hold` asks each rank which step boundary it has passed last; whoever answers b
+promises to wait at its next boundary for the decision. The hub takes S = max(b) + 1. No rank can be past S,
+and none waits for another's main thread, so ranks that are inside a collective with each other cannot block
+the decision. Each then goes on to its first boundary at or past S, saves there, and meets the others at
+barriers. A notice that arrived by the time the last barrier opens makes that release say `leave`: to all, or
+to none.
 """
 
 from __future__ import annotations
@@ -149,9 +151,7 @@ class Hub:
         rank = int(word["rank"])
         known = hmac.compare_digest(str(word["key"]).encode(), self._key.encode())
         if not known or int(word["world"]) != self._world or not 0 <= rank < self._world:
-            say(
-                f"turned away a caller that says to be rank {rank} of {word['world']} (this job has {self._world})"
-            )
+            say(f"turned away one that says to be rank {rank} of {word['world']}; this job has {self._world}")
             return False
         caller.rank = rank
         self._ranks[rank] = caller
@@ -187,8 +187,11 @@ class Hub:
     def _told_boundary(self, rank: int, number: int, step: int) -> None:
         if self._round is not None and self._round.number == number and self._round.step is None:
             self._round.boundaries[rank] = step
-            if self._present() <= set(self._round.boundaries):
-                self._decide(self._round)
+            self._decide_if_all_told(self._round)
+
+    def _decide_if_all_told(self, waiting: _Round) -> None:
+        if waiting.boundaries and self._present() <= set(waiting.boundaries):
+            self._decide(waiting)
 
     def _decide_late(self) -> None:
         """A rank whose answer does not come must not use up the others' window."""
@@ -238,9 +241,8 @@ class Hub:
         if caller.rank not in self._left:
             self._lost.add(caller.rank)
             say(f"rank {caller.rank} is gone without a word")
-        if self._round is not None and self._round.step is None and self._round.boundaries:
-            if self._present() <= set(self._round.boundaries):
-                self._decide(self._round)
+        if self._round is not None and self._round.step is None:
+            self._decide_if_all_told(self._round)
         self._open_barriers()
 
     def _tell_all(self, word: Word) -> None:

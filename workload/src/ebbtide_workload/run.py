@@ -1,8 +1,8 @@
 """`ebb run -- CMD`: run a job so that a notice reaches it, and say afterwards how it went.
 
-Exit codes: the command's own, except after a notice:
-85 every guard that left had saved; 86 preempted without proof of a save; 0 the job finished in spite of the notice.
-A death by signal N without a notice is 128 + N; 127 the command was not found, 126 it may not be executed.
+Exit codes: the command's own, except after a notice: 85 every guard that left had saved; 86 preempted without
+proof of a save; 0 the job finished in spite of the notice. A death by signal N without a notice is 128 + N;
+127 the command was not found, 126 it may not be executed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--notice-signal",
         metavar="NAMES",
-        help="signals that are a notice, such as TERM,USR1 (default: EBBTIDE_SIGNALS, else TERM; in Slurm also USR1)",
+        help="signals that are a notice (default: EBBTIDE_SIGNALS, else TERM; in Slurm TERM,USR1)",
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write how it went as JSON")
     parser.add_argument("child", nargs=argparse.REMAINDER, metavar="-- CMD", help="the job and its arguments")
@@ -65,9 +65,7 @@ def main(args: argparse.Namespace) -> int:
         return EXIT_USAGE
     grace_s = given if given and given > 0 else settings.DEFAULT_GRACE_S
     if given is None and settings.in_kubernetes():
-        say(
-            "assuming the default grace of 30 s: say --grace or set EBBTIDE_GRACE_S to what the pod's spec gives"
-        )
+        say("assuming a grace of 30 s: say --grace or set EBBTIDE_GRACE_S to what the pod's spec gives")
     own = Path(tempfile.mkdtemp(prefix="ebbtide-run-"))
     try:
         return _run(args, grace_s, signals, own)
@@ -97,13 +95,12 @@ def _run(args: argparse.Namespace, grace_s: float, signals: Sequence[Signals], o
 def environment_of(
     env: Mapping[str, str], grace_s: float, notice_file: Path, journal: Path
 ) -> dict[str, str]:
-    """The job's environment: where it hears, what it gets, and time for torch's launcher to let workers save."""
+    """The job's environment: where it hears, what it gets, and time for torch's launcher to let workers
+    save."""
     seconds = str(int(grace_s))
     given = env.get(ELASTIC_LIMIT, seconds)
     if given.isdigit() and int(given) < int(grace_s):
-        say(
-            f"{ELASTIC_LIMIT} is {given}: raised to the grace of {seconds} s, or workers would be killed before it ends"
-        )
+        say(f"{ELASTIC_LIMIT} is {given}: raised to the grace, {seconds} s, or workers are killed early")
         given = seconds
     return {
         **env,
@@ -117,9 +114,9 @@ def environment_of(
 def exit_code(ended: Ended, events: Sequence[Mapping[str, object]]) -> int:
     """What to tell the scheduler, from how the command ended and what its guards wrote down.
 
-    A launcher turns its workers' codes into its own, so the guards' word counts more than the command's code. A
-    command that ends with 0 after a notice, without a guard that says it finished, is not taken as finished: a job
-    wrongly called complete is lost, one wrongly called preempted only starts again.
+    A launcher turns its workers' codes into its own, so the guards' word counts more than the command's code.
+    A command that ends with 0 after a notice, without a guard that says it finished, is not taken as
+    finished: a job wrongly called complete is lost, one wrongly called preempted only starts again.
     """
     left = [event for event in events if event["event"] == "left"]
     if left:

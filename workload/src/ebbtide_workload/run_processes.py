@@ -1,4 +1,5 @@
-"""The processes below us, read from /proc: who is whose child, what each does with SIGTERM, who launched torch workers."""
+"""The processes below us, read from /proc: who is whose child, what each does with SIGTERM, who launched
+torch workers."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ ELASTIC_DEFAULT_S = 30.0
 
 
 class Process(NamedTuple):
-    """One process as it is now. `start` tells it from a later one with the same number; `command` is for people."""
+    """One process as it is now. `start` tells it from a later one with the same number; `command` is for
+    people."""
 
     pid: int
     parent: int
@@ -89,7 +91,8 @@ def elastic_limit_s(pid: int) -> float:
 
 
 def _knows_the_variable(pid: int) -> bool:
-    """Whether the torch that the process has loaded reads ELASTIC_LIMIT: its own source is asked, not its version."""
+    """Whether the torch that the process has loaded reads ELASTIC_LIMIT: its own source is asked, not its
+    version."""
     for line in _read(pid, "maps").decode(errors="replace").splitlines():
         path = line.partition("/")
         library = path[1] + path[2]

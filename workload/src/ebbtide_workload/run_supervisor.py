@@ -1,4 +1,5 @@
-"""A right first process of a container: starts one command, reaps, tells the right processes once, waits for them.
+"""A right first process of a container: starts one command, reaps, tells the right processes once, waits for
+them.
 
 It never kills. What is still there when the grace is over is killed by whoever set the grace.
 """
@@ -131,9 +132,8 @@ class Supervisor:
         limit_s = elastic_limit_s(launcher.pid)
         if limit_s >= self._left_s() - 1:
             return False
-        say(
-            f"{launcher} would kill its workers after {duration(limit_s)}: telling them instead (--shutdown-timeout)"
-        )
+        limit = f"{duration(limit_s)} (--shutdown-timeout)"
+        say(f"{launcher} would kill its workers after {limit}: telling them instead")
         return True
 
     def _reap(self) -> None:
@@ -149,8 +149,8 @@ class Supervisor:
                 self._main_gone_at = clock.monotonic()
 
     def _over(self) -> bool:
-        """Without a notice the command's end is the end. With one, those who were told may outlive it (a shell that
-        died in their place): they are waited for, and what they left behind for LINGER_S."""
+        """Without a notice the command's end is the end. With one, those who were told may outlive it (a
+        shell that died in their place): they are waited for, and what they left behind for LINGER_S."""
         if self._status is None:
             return False
         if self._notice is None:

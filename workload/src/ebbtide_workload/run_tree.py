@@ -1,11 +1,12 @@
 """Whom to tell, so that each process hears exactly once. Pure: a table of processes in, pids out.
 
-1. A process that handles SIGTERM is told, and is responsible for what is below it: a trainer must not lose its data
-   loaders before it has saved, and a launcher that forwards must not be doubled.
-2. A process that does not handle it is passed over when somebody below it does: a shell or a launcher in the way would
-   only die and leave the trainer untold.
+1. A process that handles SIGTERM is told, and is responsible for what is below it: a trainer must not lose
+   its data loaders before it has saved, and a launcher that forwards must not be doubled.
+2. A process that does not handle it is passed over when somebody below it does: a shell or a launcher in the
+   way would only die and leave the trainer untold.
 3. Where nobody handles it, everybody is told: they end as the system ends them.
-4. A torch launcher that would kill its workers before our grace is over is passed over too: its workers are told.
+4. A torch launcher that would kill its workers before our grace is over is passed over too: its workers are
+   told.
 5. Who ignores SIGTERM cannot be told; it is reported by name.
 """
 

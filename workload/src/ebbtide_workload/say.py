@@ -13,7 +13,8 @@ MAX_JOURNAL_BYTES = 1 << 20
 
 
 def say(text: str) -> None:
-    """One line on stderr: `ebbtide 21:04:05Z rank 2: text`. A closed stderr is no reason to stop a training."""
+    """One line on stderr: `ebbtide 21:04:05Z rank 2: text`. A closed stderr is no reason to stop a
+    training."""
     if os.environ.get("EBBTIDE_QUIET") == "1":
         return
     rank = os.environ.get("RANK")

@@ -5,7 +5,7 @@
 | EBBTIDE_GRACE_S | seconds between the signal and the kill | what the pod's spec says, else 30 |
 | EBBTIDE_SIGNALS | signals that are a notice, comma separated | TERM; in Slurm TERM,USR1 |
 | EBBTIDE_NOTICE_FILE | file whose appearance is a notice | /tmp/ebbtide/notice in Kubernetes, else none |
-| EBBTIDE_KUBERNETES | 0: never ask the Kubernetes API | asked when in a cluster and the node's name is known |
+| EBBTIDE_KUBERNETES | 0: never ask the Kubernetes API | asked in a cluster when the node's name is known |
 | EBBTIDE_NODE_NAME, NODE_NAME | this pod's node (downward API spec.nodeName) | none |
 | EBBTIDE_POD_NAME, POD_NAME | this pod's name (downward API metadata.name) | the host name |
 | EBBTIDE_JOURNAL | file that gets one JSON line per event as well | none |
@@ -86,7 +86,8 @@ def notice_file(env: Mapping[str, str] = os.environ) -> str | None:
 
 
 def node_name(env: Mapping[str, str] = os.environ) -> str | None:
-    """This pod's node, None when the manifest does not pass it on or the Kubernetes API is not to be asked."""
+    """This pod's node, None when the manifest does not pass it on or the Kubernetes API is not to be
+    asked."""
     if env.get("EBBTIDE_KUBERNETES") == "0" or not in_kubernetes(env):
         return None
     return env.get("EBBTIDE_NODE_NAME") or env.get("NODE_NAME") or None
@@ -98,7 +99,8 @@ def pod_name(env: Mapping[str, str] = os.environ) -> str | None:
 
 
 def place(env: Mapping[str, str] = os.environ) -> Place:
-    """This process among its peers, as torchrun, Kubernetes operators or Slurm tell it; alone when nobody does."""
+    """This process among its peers, as torchrun, Kubernetes operators or Slurm tell it; alone when nobody
+    does."""
     rank = _first(env, "RANK", "SLURM_PROCID", default="0")
     world = _first(env, "WORLD_SIZE", "SLURM_NTASKS", default="1")
     local = _first(env, "LOCAL_RANK", "SLURM_LOCALID", default="0")

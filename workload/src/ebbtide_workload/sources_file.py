@@ -1,7 +1,8 @@
-"""A file as a messenger: a preStop hook, a launcher or `ebb run` writes it, every process that can read it hears.
+"""A file as a messenger: a preStop hook, a launcher or `ebb run` writes it, every process that can read it
+hears.
 
-Its content is one of: nothing (deadline = time of writing plus the grace), an RFC 3339 instant, or JSON such as
-`{"deadline": "2026-11-30T21:05:00Z", "reason": "preStop"}` or `{"grace_s": 120}`.
+Its content is one of: nothing (deadline = time of writing plus the grace), an RFC 3339 instant, or JSON such
+as `{"deadline": "2026-11-30T21:05:00Z", "reason": "preStop"}` or `{"grace_s": 120}`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ LEFTOVER_S = 60.0
 
 
 class FileSource:
-    """Looks at one path. A file that cannot be understood still is a notice: its time and the grace are used."""
+    """Looks at one path. A file that cannot be understood still is a notice: its time and the grace are
+    used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

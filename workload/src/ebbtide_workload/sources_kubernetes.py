@@ -1,12 +1,12 @@
 """The cluster as a messenger: the drain annotation on our node, or the notice event about it.
 
-Asks the API server every few seconds with the pod's own service account: one small read of one object, answered
-from the server's cache. Short requests rather than a watch, because a watch that went silent looks like a quiet one.
-Without permission to read nodes the events about the node are read instead; without either this source says so
-once, names the permission, and looks again every minute.
+Asks the API server every few seconds with the pod's own service account: one small read of one object,
+answered from the server's cache. Short requests rather than a watch, because a watch that went silent looks
+like a quiet one. Without permission to read nodes the events about the node are read instead; without either
+this source says so once, names the permission, and looks again every minute.
 
-The service account needs `get` on `nodes` (or `list` on `events`); with `get` on `pods` the pod's own grace is known
-before the first signal, and a grace that wastes most of the window is said at the start.
+The service account needs `get` on `nodes` (or `list` on `events`); with `get` on `pods` the pod's own grace
+is known before the first signal, and a grace that wastes most of the window is said at the start.
 """
 
 from __future__ import annotations
@@ -173,7 +173,8 @@ class KubernetesSource:
         return [item for item in items if item.get("reason") in NOTICE_REASONS]
 
     def _from_events(self, events: list[dict[str, Any]]) -> Heard | None:
-        """A notice event counts while its five minutes run; names are never reused, so an old one is history."""
+        """A notice event counts while its five minutes run; names are never reused, so an old one is
+        history."""
         now = clock.utc_now()
         for event in events:
             text = (

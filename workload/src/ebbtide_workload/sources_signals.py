@@ -1,8 +1,10 @@
-"""Signals as a messenger. The handler only raises a flag and notes the time; nothing is saved, locked or logged in it.
+"""Signals as a messenger. The handler only raises a flag and notes the time; nothing is saved, locked or
+logged in it.
 
-The C-level handler of Python writes each signal's number to the wakeup descriptor at once, also while the main
-thread is inside a long native call or another library has put its own Python handler over ours. The watcher thread
-reads there, so peers hear within milliseconds although the main thread may take a minute to its next step boundary.
+The C-level handler of Python writes each signal's number to the wakeup descriptor at once, also while the
+main thread is inside a long native call or another library has put its own Python handler over ours. The
+watcher thread reads there, so peers hear within milliseconds although the main thread may take a minute to
+its next step boundary.
 """
 
 from __future__ import annotations
@@ -35,9 +37,7 @@ class SignalSource:
     def open(self) -> bool:
         """Install the handlers; False (and said so) when not in the main thread."""
         if threading.current_thread() is not threading.main_thread():
-            say(
-                "the guard was made outside the main thread: signals cannot be heard, files and the cluster can"
-            )
+            say("made outside the main thread: signals cannot be heard, a notice file and the cluster can")
             return False
         self._wake_read, self._wake_write = os.pipe()
         for fd in (self._wake_read, self._wake_write):
@@ -112,8 +112,8 @@ class SignalSource:
         os.close(write)
 
     def _forget(self) -> None:
-        """In a fork (a data loader's worker) the signals mean again what they meant before, or the child could not
-        be ended by its parent; and it must not write to our pipe."""
+        """In a fork (a data loader's worker) the signals mean again what they meant before, or the child
+        could not be ended by its parent; and it must not write to our pipe."""
         if self._wake_read < 0:
             return
         for signum, before in self._before.items():

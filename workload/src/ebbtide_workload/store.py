@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, Union, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from .checkpoint import Checkpoint, Checkpoints
 from .checkpoint_times import SaveTimes
@@ -42,7 +42,7 @@ class Store(Protocol):
         """Write and publish."""
 
 
-def open_store(where: Union[str, os.PathLike[str], Checkpoints, Store]) -> Store:
+def open_store(where: str | os.PathLike[str] | Checkpoints | Store) -> Store:
     """A folder for a path, an object store for a URL, and what is a store already as it is."""
     if isinstance(where, (str, os.PathLike)):
         text = os.fspath(where)

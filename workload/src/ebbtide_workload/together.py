@@ -1,4 +1,5 @@
-"""Resuming and saving with all ranks: the same checkpoint in, the same step out, published once or not at all."""
+"""Resuming and saving with all ranks: the same checkpoint in, the same step out, published once or not at
+all."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ from .deadline import Attention, Heard, after
 from .errors import RanksApart
 from .ranks import Ranks
 from .ranks_hub import ROUND_END
+from .say import say
 from .settings import Place, running_under_torch
 from .store import Store
 
@@ -32,7 +34,8 @@ Save = Callable[[Path], object]
 
 
 class Together:
-    """The ranks of one job around one store. Rank 0 owns the checkpoints; `writes` says who calls the writer."""
+    """The ranks of one job around one store. Rank 0 owns the checkpoints; `writes` says who calls the
+    writer."""
 
     def __init__(self, ranks: Ranks, writes: str, store: Store) -> None:
         self._ranks = ranks
@@ -105,16 +108,17 @@ class Together:
         return self._store.fetch(int(picked))
 
     def save(self, step: int, save: Save, until: datetime) -> Checkpoint | None:
-        """Save `step` with all; the checkpoint on rank 0, None elsewhere. Returns on every rank only when published.
+        """Save `step` with all; the checkpoint on rank 0, None elsewhere. Returns on every rank only when
+        published.
 
-        Afterwards `leaving` says, the same on all ranks, whether to leave now. Raises what the writer raised here,
-        or RanksApart when another rank failed, vanished or was not there at `until`.
+        Afterwards `leaving` says, the same on all ranks, whether to leave now. Raises what the writer raised
+        here, or RanksApart when another rank failed, vanished or was not there at `until`.
         """
         done: Checkpoint | None = None
         failed: BaseException | None = None
         try:
             done = self._save_all(step, save, until) if self._all_write else self._save_first(step, save)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again below, after the others know
             failed = error
         release = self._ranks.meet(f"{ROUND_END}{step}", until, ok=failed is None)
         self.leaving = release.leave
@@ -147,7 +151,8 @@ class Together:
         failed: BaseException | None = None
         try:
             work()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again below, after the others know
+            say(f"this rank could not do its part: {error!r}")  # at once: the others may not come for a while
             failed = error
         release = self._ranks.meet(name, until, ok=failed is None)
         if failed is not None:

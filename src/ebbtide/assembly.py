@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +37,7 @@ from ebbtide.store import hints, migrate, visits
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.embedded import EmbeddedPostgres
 from ebbtide.store.inline import InlineDatabase
+from ebbtide.store.seal import Sealer, new_key
 from ebbtide.store.visits import Loop
 from ebbtide.workers.clusters import Clusters
 from ebbtide.workers.fulfillment import Fulfillment
@@ -46,6 +49,7 @@ from ebbtide.workers.outcome import LoopWorker
 from ebbtide.workers.retention import Retention
 from ebbtide.workers.runner import Findings, Runner
 
+KEYS_VARIABLE = "EBBTIDE_SECRET_KEYS"
 KEEP_TIME_S = 10.0
 WATCH_S = 0.25  # how soon a change in the simulated world is looked at
 JOURNAL = "playground.jsonl"
@@ -63,6 +67,26 @@ def prepare_database(url: str) -> None:
             f"Ebbtide needs PostgreSQL: write postgresql://user@host/name, not {url.split(':')[0]}:..."
         )
     migrate.upgrade(driver_url(url))
+
+
+def secret_keys_of(environment: Mapping[str, str]) -> list[str]:
+    """The keys in EBBTIDE_SECRET_KEYS, the newest first."""
+    return [key for key in environment.get(KEYS_VARIABLE, "").split(",") if key]
+
+
+def secret_keys_in(data_dir: Path) -> list[str]:
+    """The keys for a data folder.
+
+    From the environment, else from the folder's private file, made at the first start.
+    """
+    if keys := secret_keys_of(os.environ):
+        return keys
+    path = data_dir / "secret.key"
+    if not path.exists():
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(new_key() + "\n")
+    return path.read_text().split()
 
 
 def driver_url(url: str) -> str:
@@ -199,18 +223,26 @@ def build(
     driver: Driver | None = None,
     alone: bool = False,
     inline: bool = False,
+    secret_keys: Sequence[str] = (),
 ) -> System:
     """Wire a system over a migrated database.
 
     journal: where the simulated world keeps its acts; None keeps it in memory
     world, provider, driver: given by tests and simulations instead of the ones made here
     alone: no other worker process can use this database
+    secret_keys: seal secrets at rest, the newest first; none: what is sealed can be opened by this system
+    only
     inline: nothing else uses the database or this event loop (a simulation): statements run at once
     """
     clock = clock or AnchoredClock()
     ids = ids or SystemIds()
     url = driver_url(database_url)
-    db = InlineDatabase(url, clock) if inline else Database(url, clock, announce=not alone)
+    sealer = Sealer(secret_keys or [new_key()])
+    db = (
+        InlineDatabase(url, clock, sealer)
+        if inline
+        else Database(url, clock, sealer=sealer, announce=not alone)
+    )
     world = world or World(clock, journal=journal)
     provider = provider or SimulatedProvider(world)
     driver = driver or SimulatedDriver(world)

@@ -24,6 +24,7 @@ from ebbtide.services.details import Caller, Role
 from ebbtide.services.fleet_file import FleetFile
 from ebbtide.settings import Settings
 from ebbtide.store.runs import HEARTBEAT_S
+from ebbtide.store.seal import new_key
 from ebbtide.store.visits import Loop
 from ebbtide.workers.runner import Findings
 
@@ -60,6 +61,7 @@ class Simulation:
         self._wrap_provider = provider
         self._wrap_driver = driver
         self._inline = inline
+        self._secret_keys = [new_key()]
         self._changes = 0
         self._beaten_at = self.clock.now()
         self.after_step: list[Callable[[], None]] = []
@@ -76,6 +78,7 @@ class Simulation:
             driver=self._wrap_driver(SimulatedDriver(self.world)),
             alone=True,
             inline=self._inline,
+            secret_keys=self._secret_keys,
         )
 
     @property

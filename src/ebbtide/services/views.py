@@ -67,7 +67,13 @@ async def cluster_details(
     for row in node_rows:
         by_cluster[row.cluster_id or ""].append(node_details(row, histories[row.uid]))
     return tuple(
-        _details(row, by_cluster[row.id], seen[row.id], phases[row.id], with_kubeconfig=with_kubeconfig)
+        _details(
+            row,
+            by_cluster[row.id],
+            seen[row.id],
+            phases[row.id],
+            kubeconfig=tx.sealer.open_optional(row.kubeconfig) if with_kubeconfig else None,
+        )
         for row in rows
     )
 
@@ -85,7 +91,7 @@ def _details(
     seen: Sequence[EventDetails],
     phases: Sequence[PhaseRow],
     *,
-    with_kubeconfig: bool,
+    kubeconfig: str | None,
 ) -> ClusterDetails:
     preemptible = [node for node in nodes if node.compute_class is ComputeClass.PREEMPTIBLE]
     return ClusterDetails(
@@ -105,7 +111,7 @@ def _details(
         desired_preemptible_gpus=row.target_hosts * row.gpus_per_host,
         allocated_preemptible_gpus=sum(node.gpus for node in preemptible if node.phase in ALLOCATED),
         echo=row.echo,
-        kubeconfig=row.kubeconfig if with_kubeconfig else None,
+        kubeconfig=kubeconfig,
         control_plane_ready=row.control_plane_ready,
         created_at=row.created_at,
         first_ready_at=row.first_ready_at,

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from ebbtide.clock import Clock
 from ebbtide.errors import Unavailable
 from ebbtide.store.hints import CHANNEL
+from ebbtide.store.seal import Sealer, new_key
 
 T = TypeVar("T")
 # PostgreSQL's words for "somebody was faster, run it again": serialization failure, deadlock.
@@ -33,6 +34,7 @@ class Tx:
     conn: AsyncConnection
     now: datetime
     clock: Clock
+    sealer: Sealer
     loops: set[str] = field(default_factory=set)
     # Work put off to the end, so that every transaction locks what all of them touch in one order.
     before_commit: dict[str, Callable[[Tx], Awaitable[None]]] = field(default_factory=dict)
@@ -52,12 +54,23 @@ class Tx:
 class Database:
     """An async engine, and the only place that commits.
 
-    clock: says `now` for every transaction; the database's own time where that is wanted (see
-    `AnchoredClock`).
+    clock:    says `now` for every transaction; the database's own time where that is wanted (see
+    `AnchoredClock`)
+    sealer:   for secrets at rest; without one they can be opened only as long as this object lives (tests)
+    announce: tell other processes about due visits
     """
 
-    def __init__(self, url: str, clock: Clock, *, pool_size: int = 10, announce: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        clock: Clock,
+        *,
+        sealer: Sealer | None = None,
+        pool_size: int = 10,
+        announce: bool = False,
+    ) -> None:
         self.clock = clock
+        self.sealer = sealer or Sealer([new_key()])
         self._announce = announce
         # READ COMMITTED on purpose: every decision starts by locking what it rests on with a write.
         self._engine = create_async_engine(url, pool_size=pool_size, max_overflow=10, pool_pre_ping=False)
@@ -67,6 +80,9 @@ class Database:
         """Call `listener(loop)` after commits that made visits of that loop due."""
         self._listeners.append(listener)
 
+    def _tx(self, conn: AsyncConnection) -> Tx:
+        return Tx(conn, self.clock.now(), self.clock, self.sealer)
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Tx]:
         """A transaction that commits when the block ends and rolls back when it raises.
@@ -74,7 +90,7 @@ class Database:
         Raises Unavailable when the server cannot be reached.
         """
         async with _reached(), self._engine.begin() as conn:
-            tx = Tx(conn, self.clock.now(), self.clock)
+            tx = self._tx(conn)
             yield tx
             for work in list(tx.before_commit.values()):
                 await work(tx)
@@ -93,7 +109,7 @@ class Database:
         """
         async with _reached(), self._engine.connect() as conn:
             await conn.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-            yield Tx(conn, self.clock.now(), self.clock)
+            yield self._tx(conn)
 
     async def run(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         """`work` in one transaction, run again when PostgreSQL asks for it (deadlock, serialization)."""

@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ebbtide.clock import Clock
 from ebbtide.store.db import Database, Tx
+from ebbtide.store.seal import Sealer
 
 
 class InlineDatabase(Database):
@@ -28,15 +29,15 @@ class InlineDatabase(Database):
     What is read in several statements is one picture all the same: nobody writes between them.
     """
 
-    def __init__(self, url: str, clock: Clock) -> None:
-        super().__init__(url, clock)
+    def __init__(self, url: str, clock: Clock, sealer: Sealer) -> None:
+        super().__init__(url, clock, sealer=sealer)
         self._writes = sa.create_engine(url)
         self._reads = sa.create_engine(url, isolation_level="AUTOCOMMIT")
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Tx]:
         with self._writes.begin() as conn:
-            tx = Tx(_as_async(conn), self.clock.now(), self.clock)
+            tx = self._tx(_as_async(conn))
             yield tx
             for work in list(tx.before_commit.values()):
                 await work(tx)
@@ -47,7 +48,7 @@ class InlineDatabase(Database):
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Tx]:
         with self._reads.connect() as conn:
-            yield Tx(_as_async(conn), self.clock.now(), self.clock)
+            yield self._tx(_as_async(conn))
 
     async def database_now(self) -> datetime:
         with self._reads.connect() as conn:

@@ -47,7 +47,11 @@ class Clusters(SingleVisits):
                 again = tx.now + timedelta(seconds=self._settings.retry_s)
                 return await finish(tx, visit, Outcome(plane.why or "the control plane is starting", again))
             await clusters.set_fields(
-                tx, row.id, control_plane_ready=True, kubeconfig=plane.kubeconfig, observed_until=tx.now
+                tx,
+                row.id,
+                control_plane_ready=True,
+                kubeconfig=tx.sealer.seal(plane.kubeconfig or ""),
+                observed_until=tx.now,
             )
             waiting = await nodes.of_clusters(tx, [row.id], [Phase.SCHEDULING])
             await visits.hint(

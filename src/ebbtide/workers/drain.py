@@ -12,7 +12,6 @@ from ebbtide.core.drain import DrainState, DrainStep, late_end, next_step
 from ebbtide.core.nodes import DrainKind, EndReason, Phase
 from ebbtide.core.pricing import charge_numerator, rate_at, round_line
 from ebbtide.drivers.base import ClusterRef, Driver, DriverError, NodeRef, Notice, PodsSeen
-from ebbtide.errors import LeaseLost
 from ebbtide.settings import Settings
 from ebbtide.store import events as stored_events
 from ebbtide.store import fleet, ledger, nodes, runs
@@ -21,6 +20,7 @@ from ebbtide.store.events import NewEvent
 from ebbtide.store.nodes import Move, NodeRow
 from ebbtide.store.visits import Visit
 from ebbtide.workers.outcome import Outcome, finish
+from ebbtide.workers.refs import cluster_ref
 
 
 class Drains:
@@ -33,7 +33,7 @@ class Drains:
 
     async def visit(self, visit: Visit, node: NodeRow) -> Outcome:
         node = await self._begin(node)
-        cluster = ClusterRef(node.cluster_id or "", node.cluster_name or "", node.kubeconfig)
+        cluster = cluster_ref(self._db, node)
         ref = NodeRef(node.uid, node.name)
         try:
             if node.notified_at is None:

@@ -12,7 +12,7 @@ import structlog
 from ebbtide.core import events
 from ebbtide.core.hosts import HostState
 from ebbtide.core.nodes import ComputeClass, DrainKind, EndReason, Phase
-from ebbtide.drivers.base import ClusterRef, Driver, NodeRef, NodeSeen
+from ebbtide.drivers.base import Driver, NodeRef, NodeSeen
 from ebbtide.providers.base import Instance, InstanceOrder, InstanceState, OutOfCapacity, Permanent, Provider
 from ebbtide.settings import Settings
 from ebbtide.store import clusters, fleet, nodes, pools, visits
@@ -21,6 +21,7 @@ from ebbtide.store.nodes import Move, NodeRow
 from ebbtide.store.visits import Loop, Visit
 from ebbtide.workers.drain import Drains
 from ebbtide.workers.outcome import Outcome, finish
+from ebbtide.workers.refs import cluster_ref
 from ebbtide.workers.single import SingleVisits
 
 log = structlog.get_logger()
@@ -29,11 +30,6 @@ LABEL_CLASS = "together.ai/compute-class"
 BACKOFF_DOUBLINGS = 4
 RETURN_LIMIT_S = 600  # beyond its pool's turn-over time: then a host that left is counted as broken
 LONGEST_LOOK_S = 10  # between two looks at a node that is joining
-
-
-def cluster_ref(node: NodeRow) -> ClusterRef:
-    assert node.cluster_id is not None
-    return ClusterRef(node.cluster_id, node.cluster_name or "", node.kubeconfig)
 
 
 class Lifecycle(SingleVisits):
@@ -100,11 +96,11 @@ class Lifecycle(SingleVisits):
         return await self._wait_to_join(visit, node, "the machine is booting")
 
     async def _join(self, visit: Visit, node: NodeRow) -> Outcome:
-        seen = {one.uid: one for one in await self._driver.observe(cluster_ref(node))}.get(node.uid)
+        seen = {one.uid: one for one in await self._driver.observe(cluster_ref(self._db, node))}.get(node.uid)
         if seen is None or not seen.ready or seen.gpus < node.gpus:
             return await self._wait_to_join(visit, node, _missing(seen, node.gpus), seen)
         visit.check(self._db.clock.now())
-        await self._driver.admit(cluster_ref(node), NodeRef(node.uid, node.name))
+        await self._driver.admit(cluster_ref(self._db, node), NodeRef(node.uid, node.name))
         async with self._db.transaction() as tx:
             waited_s = round((tx.now - node.created_at).total_seconds())
             event = events.joined(node.compute_class, tx.now, waited_s)
@@ -234,7 +230,7 @@ class Lifecycle(SingleVisits):
         """
         if node.cluster_id is not None and node.out_of_cluster_at is None:
             gone = node.end_reason is EndReason.CLUSTER_DELETED or await self._driver.remove(
-                cluster_ref(node), NodeRef(node.uid, node.name)
+                cluster_ref(self._db, node), NodeRef(node.uid, node.name)
             )
             if not gone:
                 return "waiting for the node's leftovers to leave the cluster"

@@ -86,7 +86,7 @@ class Observation:
             return _Look(visit, Outcome("nothing to look at"))
         at = self._db.clock.now()
         again = at + timedelta(seconds=self._settings.observe_every_s)
-        ref = ClusterRef(row.id, row.name, row.kubeconfig)
+        ref = ClusterRef(row.id, row.name, self._db.sealer.open_optional(row.kubeconfig))
         try:
             seen = {one.uid: one for one in await self._driver.observe(ref)}
         except DriverError as error:

@@ -76,7 +76,7 @@ def print_table(rows: Sequence[Row], columns: Iterable[Column], *, empty: str) -
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     columns = tuple(each for each in columns if not each.rare or any(each.of(row) for row in rows))
     for column in columns:
-        table.add_column(column.title.upper(), justify="right" if column.right else "left", no_wrap=False)
+        table.add_column(column.title.upper(), justify="right" if column.right else "left", overflow="fold")
     for row in rows:
         texts = (column.text(row) for column in columns)
         table.add_row(*(Text(text, style=_STYLES.get(text, "")) for text in texts))

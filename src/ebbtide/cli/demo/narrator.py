@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ebbtide.cli import output
 from ebbtide.clock import monotonic
 
-_INDENT = " " * 11
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_MARGIN = 11
 
 
 class Narrator:
@@ -25,29 +30,34 @@ class Narrator:
 
     def chapter(self, text: str) -> None:
         output.say("")
-        output.say(f"{_INDENT}{text}", "bold")
+        self._line("", (text, "bold"))
 
     def act(self, who: str, text: str, style: str) -> None:
         """Somebody does something."""
-        self._line(who, text, style)
+        self._line(self._now(), (f"{who} ", f"bold {style}"), text)
 
     def sees(self, text: str) -> None:
         """Something that happened by itself, read from the API."""
-        self._line("", text, "")
+        self._line(self._now(), ("› ", "dim"), text)
 
     def checked(self, text: str) -> None:
         """A promise that has just been checked against the API's answers."""
-        from rich.text import Text
-
-        output.console().print(Text.assemble(_INDENT, ("✓ ", "green"), text))
+        self._line("", ("✓ ", "green"), text)
 
     def remark(self, text: str) -> None:
-        output.say(f"{_INDENT}  {text}", "dim")
+        self._line("", (f"  {text}", "dim"))
 
-    def _line(self, who: str, text: str, style: str) -> None:
+    def _now(self) -> str:
+        seconds = int(self.since_begin_s())
+        return f"T+{seconds // 60}:{seconds % 60:02}"
+
+    def _line(self, at: str, *parts: str | tuple[str, str] | Text) -> None:
+        """A line whose text stays to the right of the times, also where it is too long for the terminal."""
+        from rich.table import Table
         from rich.text import Text
 
-        seconds = int(self.since_begin_s())
-        at = f"T+{seconds // 60}:{seconds % 60:02}"
-        lead = ("› ", "dim") if not who else (f"{who} ", f"bold {style}")
-        output.console().print(Text.assemble((f"  {at:<8} ", "dim"), lead, text))
+        grid = Table.grid()
+        grid.add_column(width=_MARGIN, no_wrap=True)
+        grid.add_column(overflow="fold")
+        grid.add_row(Text(f"  {at}", style="dim"), Text.assemble(*parts))
+        output.console().print(grid, soft_wrap=False)

@@ -60,7 +60,7 @@ def _tell(stage: Stage, settings: Settings) -> bool:
         "One story, told by the public API",
         "The stage: region story-1, four hosts of 8 GPUs. So that it takes about a minute:",
         f"drain window {settings.drain_window_s} s instead of {usual.drain_window_s} s, "
-        f"rest of returned hosts {settings.cooldown_s} s instead of {usual.cooldown_s} s, "
+        f"rest of returned hosts {settings.cooldown_s} s instead of {usual.cooldown_s} s,",
         f"meter every {settings.meter_every_s} s instead of {usual.meter_every_s} s.",
     )
     try:

@@ -63,7 +63,10 @@ pools:
 
 
 class Story:
-    """A system, its world, and the watch over both."""
+    """A system, its world, and the watch over both.
+
+    side_by_side: visits and requests of one instant run concurrently, as in a server, and not one by one
+    """
 
     def __init__(
         self,
@@ -71,6 +74,7 @@ class Story:
         *,
         seed: int = 0,
         settings: Settings | None = None,
+        side_by_side: bool = False,
     ) -> None:
         self.flaky = Flaky()
         self.sim = Simulation(
@@ -79,6 +83,7 @@ class Story:
             seed=seed,
             provider=self.flaky.wrap,
             driver=self.flaky.wrap,
+            inline=not side_by_side,
         )
         self.world = self.sim.world
         self.watch = Watch(database_url, self.world)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -89,7 +90,7 @@ async def test_d4_a_release_that_fails_is_tried_again_and_costs_nobody_anything(
     assert (pool.counts["turning_over"], pool.counts["free"], await acme.allocated()) == (1, 0, 0)
     await story.passes(2 * MINUTE)
     failed = [after(t0, fact.at) for fact in story.facts(What.DELETE_FAILED, node)]
-    gaps = [later - earlier for earlier, later in zip(failed, failed[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(failed)]
     assert len(failed) == 3
     assert gaps == sorted(gaps)
     assert await story.free_hosts() == 1
@@ -98,7 +99,7 @@ async def test_d4_a_release_that_fails_is_tried_again_and_costs_nobody_anything(
 
 async def test_d5_several_planners_never_lend_more_than_the_target(given: Begin) -> None:
     """D5: ten free hosts, a target of two, and six plans of the same pool made at once."""
-    story = await given(hosts=11)
+    story = await given(hosts=11, side_by_side=True)
     acme = await story.orders("acme")
     await story.passes(JOINED_BY_S)
     await acme.changes(target=2 * GPUS)

@@ -26,6 +26,7 @@ from ebbtide.services.details import (
 
 _STATUS = {
     ClusterPhase.WAITING_FOR_CONTROL_PLANE_NODES: "WaitingForControlPlaneNodes",
+    ClusterPhase.WAITING_FOR_SHARED_VOLUME: "WaitingForSharedVolume",
     ClusterPhase.WAITING_FOR_DATA_PLANE_NODES: "WaitingForDataPlaneNodes",
     ClusterPhase.READY: "Ready",
     ClusterPhase.DEGRADED: "Degraded",

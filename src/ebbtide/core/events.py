@@ -19,6 +19,8 @@ class Reason(StrEnum):
     FAILED = "EbbtideNodeFailed"
     LATE_NOTICE = "EbbtideLateNotice"
     GRACE_EXPIRED = "EbbtideGraceExpired"
+    REMEDIATED = "EbbtideNodeRemediated"
+    RESTARTING = "EbbtideNodeRestarting"
 
 
 ALIASES = {Reason.SCALED_UP: "TogetherNodeAdded", Reason.PREEMPTED: "TogetherPreemptionNotified"}
@@ -64,6 +66,18 @@ def lost(at: datetime, last_seen: datetime | None) -> Event:
 
 def failed(why: str, at: datetime) -> Event:
     return Event(Reason.FAILED, f"the node was given up: {why}", at)
+
+
+def remediated(why: str, at: datetime, deadline: datetime) -> Event:
+    return Event(
+        Reason.REMEDIATED, f"the node was replaced ({why}); its pods have until {rfc3339(deadline)}", at
+    )
+
+
+def restarting(why: str, at: datetime, deadline: datetime) -> Event:
+    return Event(
+        Reason.RESTARTING, f"the machine was restarted ({why}); its pods had until {rfc3339(deadline)}", at
+    )
 
 
 def late_notice(at: datetime, until: datetime, deadline: datetime) -> Event:

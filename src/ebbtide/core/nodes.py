@@ -37,6 +37,7 @@ class EndReason(StrEnum):
     FAILED = "failed"
     LOST = "lost"
     CANCELLED = "cancelled"
+    REMEDIATED = "remediated"  # replaced on its tenant's or the operator's wish
 
 
 class DrainKind(StrEnum):

@@ -241,6 +241,7 @@ nodes = sa.Table(
     sa.Column(
         "healthy_until", INSTANT
     ),  # set while unhealthy: the last healthy observation; null means healthy
+    sa.Column("restart_until", INSTANT),  # set while we restart its machine: unhealthy till then is not lost
     _one_of("phase", Phase),
     _one_of("compute_class", ComputeClass),
     _one_of("drain_kind", DrainKind),

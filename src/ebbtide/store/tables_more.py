@@ -35,6 +35,7 @@ volumes = sa.Table(
     sa.Column("made_with_cluster", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("is_lifecycle_independent", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("handle", sa.Text),  # the storage system's own name for it
+    sa.Column("shown_tib", sa.Integer),  # the size of its PersistentVolume in the cluster; null: none there
     sa.Column("why", sa.Text),
     sa.Column("created_at", INSTANT, nullable=False),
     sa.Column("deleted_at", INSTANT),
@@ -75,6 +76,9 @@ remediations = sa.Table(
     sa.Column("reviewed_at", INSTANT),
     sa.Column("updated_at", INSTANT, nullable=False),
     sa.Column("ended_at", INSTANT),
+    # Of a restart in place: until when pods are asked politely, and when the machine was sent down.
+    sa.Column("deadline", INSTANT),
+    sa.Column("restarted_at", INSTANT),
     # One at a time per node: two that restart each other's machine would never end.
     sa.Index(
         "uq_remediations_open",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 
 from ebbtide.api import render_access
 from ebbtide.api.body import check_text, read_json
@@ -12,6 +13,7 @@ from ebbtide.api.context import Asking, Ctx, Operator
 from ebbtide.api.openapi import body_of
 from ebbtide.api.responses import FastJSON
 from ebbtide.api.wire_access import (
+    AuditPage,
     CreateKey,
     CreateProject,
     IssuedKey,
@@ -19,6 +21,8 @@ from ebbtide.api.wire_access import (
     Project,
     ProjectList,
     RevokedKey,
+    RotateKey,
+    SetProject,
 )
 from ebbtide.api.wire_answers import CONFLICT, ERRORS
 from ebbtide.services.details import Role
@@ -48,6 +52,33 @@ async def create_project(context: Ctx, caller: Operator, request: Request) -> Fa
     return FastJSON(render_access.project(made))
 
 
+@router.patch(
+    "/fleet/projects/{project}",
+    response_class=FastJSON,
+    responses={200: {"model": Project}, **ERRORS},
+    openapi_extra=body_of(SetProject),
+)
+async def set_project(context: Ctx, caller: Operator, project: str, request: Request) -> FastJSON:
+    """Set a project's weight and quotas; the project is named by id or slug."""
+    body = SetProject.read((await read_json(request, context.max_body_bytes)).values)
+    changes = {name: None if value < 0 else value for name, value in body.given().items()}
+    changed = await context.services.access.set_project(caller, check_text(project, "project"), changes)
+    return FastJSON(render_access.project(changed))
+
+
+@router.get("/audit", response_class=FastJSON, responses={200: {"model": AuditPage}, **ERRORS})
+async def read_audit(
+    context: Ctx,
+    caller: Asking,
+    before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> FastJSON:
+    """Changes made with the project's keys (operators: with any), the newest first."""
+    entries = await context.services.audit.read(caller, before, limit)
+    more = entries[-1].number if len(entries) == limit else None
+    return FastJSON({"entries": [render_access.audit_entry(each) for each in entries], "next_before": more})
+
+
 @router.get("/keys", response_class=FastJSON, responses={200: {"model": KeyList}, **ERRORS})
 async def list_keys(context: Ctx, caller: Asking) -> FastJSON:
     """Keys of the caller's project, for an operator all. Secrets are not stored and not shown."""
@@ -66,7 +97,23 @@ async def issue_key(context: Ctx, caller: Asking, request: Request) -> FastJSON:
     """Issue a key for a project, named by id or slug. `key` is in this answer and never again."""
     body = CreateKey.read((await read_json(request, context.max_body_bytes)).values)
     role = Role(body.role or Role.MEMBER)
-    issued = await context.services.access.issue_key(caller, body.project or caller.project_id, role)
+    issued = await context.services.access.issue_key(
+        caller, body.project or caller.project_id, role, name=body.name, expires_in_days=body.expires_in_days
+    )
+    return FastJSON({"key": issued.secret, **render_access.key(issued.details)})
+
+
+@router.post(
+    "/keys/{key_id}/rotate",
+    response_class=FastJSON,
+    responses={200: {"model": IssuedKey}, **ERRORS},
+    openapi_extra=body_of(RotateKey, required=False),
+)
+async def rotate_key(context: Ctx, caller: Asking, key_id: str, request: Request) -> FastJSON:
+    """Issue a key in place of another, which works on for `overlap_s`, so that nobody is cut off."""
+    body = RotateKey.read((await read_json(request, context.max_body_bytes, required=False)).values)
+    overlap_s = 3_600 if body.overlap_s is None else body.overlap_s
+    issued = await context.services.access.rotate_key(caller, check_text(key_id, "key_id"), overlap_s)
     return FastJSON({"key": issued.secret, **render_access.key(issued.details)})
 
 

@@ -59,7 +59,7 @@ async def give_back(
     caller: Operator,
     ref: str,
     hosts: Annotated[
-        str | None, Query(max_length=100_000, description="Host names, comma-separated; all when left out.")
+        str | None, Query(max_length=16_000, description="Host names, comma-separated; all when left out.")
     ] = None,
 ) -> FastJSON:
     """Give hosts back, all of them or those named. Giving all back ends the claim."""

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ebbtide.api.problems import unexpected
 from ebbtide.clock import monotonic
+from ebbtide.log import request_id as context_request_id
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +54,7 @@ class Envelope:
         asked = scope["path"]
         scope = {**scope, "path": normal_path(asked)}
         scope.setdefault("state", {})["request_id"] = request_id
+        context_request_id.set(request_id)
         status = 0
 
         async def send_with_id(message: Message) -> None:

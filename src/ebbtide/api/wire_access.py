@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -23,10 +23,29 @@ class CreateProject(Wire):
 
 
 class CreateKey(Wire):
-    """project: its id or slug, the caller's own when left out."""
+    """project:         its id or slug, the caller's own when left out
+    name:            what the key is for, to find it again
+    expires_in_days: the key ends by itself then; left out: never
+    """
 
     project: Name | None = None
     role: Role | None = None
+    name: Name | None = None
+    expires_in_days: Annotated[int, Field(ge=1, le=3_650)] | None = None
+
+
+class RotateKey(Wire):
+    """overlap_s: for how long the old key still works beside the new one, an hour when left out."""
+
+    overlap_s: Annotated[int, Field(ge=0, le=604_800)] | None = None
+
+
+class SetProject(Wire):
+    """What is left out or null stays. A limit below 0 takes the quota away."""
+
+    weight: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    standard_gpus_limit: Annotated[int, Field(ge=-1, le=1_000_000_000)] | None = None
+    preemptible_gpus_limit: Annotated[int, Field(ge=-1, le=1_000_000_000)] | None = None
 
 
 class Project(BaseModel):
@@ -36,6 +55,8 @@ class Project(BaseModel):
     organization_id: str
     organization_name: str
     weight: int
+    standard_gpus_limit: int | None
+    preemptible_gpus_limit: int | None
 
 
 class ProjectList(BaseModel):
@@ -52,6 +73,8 @@ class Key(BaseModel):
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    last_used_at: datetime | None = Field(description="To the minute.")
+    name: str | None
 
 
 class IssuedKey(Key):
@@ -65,3 +88,21 @@ class KeyList(BaseModel):
 class RevokedKey(BaseModel):
     id: str
     revoked: bool
+
+
+class AuditEntry(BaseModel):
+    number: int
+    at: datetime
+    key_id: str | None = Field(description="Whose key; null: the server itself.")
+    project_id: str | None
+    role: Role | None
+    request_id: str | None
+    action: str
+    subject: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+class AuditPage(BaseModel):
+    entries: list[AuditEntry]
+    next_before: int | None = Field(description="Ask again with `before` set to it; null: there is no more.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import signal
@@ -16,10 +17,12 @@ from ebbtide.client import Client
 from tests.cli.test_program import program
 from tests.cli.test_up import SMALL_FLEET, Process, start
 
+_KEY = base64.urlsafe_b64encode(bytes(32)).decode()
+
 
 @contextmanager
-def running(folder: Path, *words: str) -> Iterator[Process]:
-    process = start(folder, *words)
+def running(folder: Path, *words: str, **more: str) -> Iterator[Process]:
+    process = start(folder, *words, **more)
     try:
         yield process
     finally:
@@ -33,9 +36,19 @@ def test_serve_and_worker_share_a_database(tmp_path: Path, database_url: str) ->
     issued = json.loads(program("keys", "first", "--database", database_url, "--json").stdout)
     assert (issued["role"], issued["project_name"]) == ("operator", "Default")
     database = ("--database", database_url)
+    secret = program("secrets", "new-key").stdout.strip()
     with (
-        running(tmp_path, "serve", *database, "--port", "0") as api,
-        running(tmp_path, "worker", *database, "--fleet", "fleet.yaml", "--data", "world") as worker,
+        running(tmp_path, "serve", *database, "--port", "0", EBBTIDE_SECRET_KEYS=secret) as api,
+        running(
+            tmp_path,
+            "worker",
+            *database,
+            "--fleet",
+            "fleet.yaml",
+            "--data",
+            "world",
+            EBBTIDE_SECRET_KEYS=secret,
+        ) as worker,
     ):
         url = re.search(r"http://\S+(?=;)", api.read_error_until("the API listens at"))
         assert url
@@ -64,7 +77,14 @@ def test_serve_and_worker_share_a_database(tmp_path: Path, database_url: str) ->
 def test_a_database_that_is_not_there(tmp_path: Path) -> None:
     url = f"postgresql://nobody@/nothing?host={tmp_path}"
     for words in (["serve", "--port", "0"], ["worker", "--data", str(tmp_path / "d")], ["keys", "first"]):
-        ran = program(*words, "--database", url)
+        ran = program(*words, "--database", url, EBBTIDE_SECRET_KEYS=_KEY)
         assert ran.returncode == 2, ran.stderr
         assert "error: " in ran.stderr
         assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("words", [["serve", "--port", "0"], ["worker"]])
+def test_processes_that_share_a_database_must_share_keys(words: list[str], tmp_path: Path) -> None:
+    ran = program(*words, "--database", f"postgresql://nobody@/nothing?host={tmp_path}")
+    assert ran.returncode == 2
+    assert "`ebbtide secrets new-key` makes a key" in ran.stderr

@@ -79,9 +79,10 @@ class Process:
         return self.popen.communicate(timeout=30)[1]
 
 
-def start(folder: Path, *words: str) -> Process:
+def start(folder: Path, *words: str, **more: str) -> Process:
     paths = os.pathsep.join(each for each in sys.path if each)
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": paths, "HOME": "/nonexistent", "NO_COLOR": "1"}
+    environment |= more
     command = [sys.executable, "-u", "-c", PROGRAM, *words]
     popen = subprocess.Popen(
         command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import structlog
+from structlog.typing import EventDict
+
+from ebbtide.log import request_id
 
 _MOST_BYTES = 50_000_000
 
@@ -27,11 +30,18 @@ def to_stderr() -> None:
     _configure(structlog.WriteLoggerFactory(sys.stderr), logging.StreamHandler(sys.stderr))
 
 
+def _add_request(_: object, __: str, event: EventDict) -> EventDict:
+    """Lines that are written for a request carry its id."""
+    request = request_id.get()
+    return event if request is None else {"request": request, **event}
+
+
 def _configure(factory: structlog.WriteLoggerFactory, handler: logging.Handler) -> None:
     level = logging.DEBUG if os.environ.get("EBBTIDE_DEBUG") else logging.INFO
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            _add_request,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
             structlog.processors.format_exc_info,

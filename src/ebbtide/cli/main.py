@@ -20,6 +20,7 @@ from ebbtide.cli import (
     output,
     playground,
     reference,
+    secrets,
     server,
     usage,
 )
@@ -57,6 +58,7 @@ app.add_typer(fleet.app, name="fleet")
 usage.register(app)
 app.add_typer(access.projects, name="projects")
 app.add_typer(access.keys, name="keys")
+app.add_typer(secrets.app, name="secrets")
 app.add_typer(playground.app, name="playground")
 app.add_typer(kube.app, name="kube")
 reference.register(app)

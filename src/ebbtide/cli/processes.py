@@ -26,10 +26,10 @@ log = structlog.get_logger(__name__)
 def run_api(database_url: str, host: str, port: int, *, proxy_headers: bool) -> None:
     """Serve the API until a signal. Raises StartupError."""
     logs.to_stderr()
-    settings = from_environment()
+    settings, keys = from_environment(), _secret_keys()
     with listen(host, port, port) as listener:
         assembly.prepare_database(database_url)
-        system = assembly.build(settings, database_url, secret_keys=_secret_keys())
+        system = assembly.build(settings, database_url, secret_keys=keys)
         system.world = None  # the simulated world, where there is one, lives in the worker
         asyncio.run(_serve(system, listener, proxy_headers))
 
@@ -56,14 +56,12 @@ async def _serve(system: System, listener: socket.socket, proxy_headers: bool) -
 def run_worker(database_url: str, fleet: Path | None, data: Path) -> None:
     """Run the loops until a signal. Raises StartupError, and BadInput for the fleet file."""
     logs.to_stderr()
-    settings = from_environment()
+    settings, keys = from_environment(), _secret_keys()
     if fleet is not None:
         fleet_file.parse(read_fleet_file(fleet), fleet.name)  # told before anything starts
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     assembly.prepare_database(database_url)
-    system = assembly.build(
-        settings, database_url, journal=data / assembly.JOURNAL, secret_keys=_secret_keys()
-    )
+    system = assembly.build(settings, database_url, journal=data / assembly.JOURNAL, secret_keys=keys)
     asyncio.run(_work(system, fleet))
 
 

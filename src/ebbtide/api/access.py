@@ -107,11 +107,11 @@ async def issue_key(context: Ctx, caller: Asking, request: Request) -> FastJSON:
     "/keys/{key_id}/rotate",
     response_class=FastJSON,
     responses={200: {"model": IssuedKey}, **ERRORS},
-    openapi_extra=body_of(RotateKey, required=False),
+    openapi_extra=body_of(RotateKey),
 )
 async def rotate_key(context: Ctx, caller: Asking, key_id: str, request: Request) -> FastJSON:
     """Issue a key in place of another, which works on for `overlap_s`, so that nobody is cut off."""
-    body = RotateKey.read((await read_json(request, context.max_body_bytes, required=False)).values)
+    body = RotateKey.read((await read_json(request, context.max_body_bytes)).values)
     overlap_s = 3_600 if body.overlap_s is None else body.overlap_s
     issued = await context.services.access.rotate_key(caller, check_text(key_id, "key_id"), overlap_s)
     return FastJSON({"key": issued.secret, **render_access.key(issued.details)})

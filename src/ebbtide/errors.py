@@ -38,6 +38,14 @@ class Conflict(EbbtideError):
     """Right in itself but not possible now: no capacity, another meaning for a used token (409)."""
 
 
+class TooManyRequests(EbbtideError):
+    """The key sends faster than it may (429)."""
+
+    def __init__(self, message: str, *, retry_after_s: int) -> None:
+        super().__init__(message, code="rate_limited")
+        self.retry_after_s = retry_after_s
+
+
 class Unavailable(EbbtideError):
     """Something we rest on is away for the moment; the same request may work in a second (503)."""
 

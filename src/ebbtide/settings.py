@@ -13,7 +13,7 @@ from typing import TypeVar
 from ebbtide.core.drain import DrainPolicy
 from ebbtide.errors import StartupError
 
-T = TypeVar("T", int, bool)
+T = TypeVar("T", int, bool, str)
 
 PREFIX = "EBBTIDE_"
 
@@ -66,7 +66,26 @@ class Settings:
     lease_s: int = _setting(60, "a worker that does not finish a visit within this loses it")
     preemptible_discount_percent: int = _setting(50, "what preemptible time costs less than standard time")
     event_aliases: bool = _setting(True, "show events under the documentation's older names, too")
+    rate_limit_per_s: int = _setting(100, "requests a second that one key may send; 0: no limit")
+    rate_limit_burst: int = _setting(500, "requests that a rested key may send at once")
     max_body_bytes: int = _setting(1_048_576, "largest request body that is read")
+
+    volume_limit_tib: int = _setting(1_000, "largest volume that can be ordered, in TiB")
+    storage: str = _setting(
+        "simulated", "where volumes come from: `simulated`, `program` (your executables) or `none` (refused)"
+    )
+    storage_provision_program: str = _setting("", "the executable that makes and grows volumes")
+    storage_delete_program: str = _setting("", "the executable that deletes volumes")
+    storage_program_limit_s: int = _setting(30, "how long one run of a storage program may take")
+    storage_template: str = _setting(
+        "", "a YAML file: the PersistentVolume that shows a volume in its cluster (CSI, NFS); see storage.md"
+    )
+    remediation_approval: str = _setting(
+        "", "modes of remediation that an operator approves when a tenant asks, comma-separated"
+    )
+    restart_limit_s: int = _setting(
+        900, "a machine that is restarted and not back by then has its host quarantined and is replaced"
+    )
 
     @property
     def drain(self) -> DrainPolicy:
@@ -108,6 +127,8 @@ def _read(name: str, text: str, default: object) -> object:
         if text.lower() in ("0", "false", "no", "off"):
             return False
         raise StartupError(f"{name}={text!r}: write true or false")
+    if isinstance(default, str):
+        return text.strip()
     try:
         value = int(text)
     except ValueError:

@@ -145,8 +145,16 @@ class Access:
     async def keys(self, caller: Caller) -> tuple[KeyDetails, ...]:
         return (A_KEY,)
 
-    async def issue_key(self, caller: Caller, project: str, role: Role) -> IssuedKey:
-        return IssuedKey(replace(A_KEY, project_id=project, role=role), "ebb_secret-wxyz")
+    async def issue_key(
+        self,
+        caller: Caller,
+        project: str,
+        role: Role,
+        *,
+        name: str | None = None,
+        expires_in_days: int | None = None,
+    ) -> IssuedKey:
+        return IssuedKey(replace(A_KEY, project_id=project, role=role, name=name), "ebb_secret-wxyz")
 
     async def revoke_key(self, caller: Caller, key_id: str) -> None:
         if key_id != A_KEY.id:

@@ -23,7 +23,8 @@ from ebbtide.api import playground as playground_routes
 from ebbtide.api.context import Context
 from ebbtide.api.middleware import Envelope
 from ebbtide.api.openapi import OpenAPI
-from ebbtide.clock import AnchoredClock, Clock
+from ebbtide.api.rate_limit import RateLimit
+from ebbtide.clock import AnchoredClock, Clock, monotonic
 from ebbtide.ids import Ids, SystemIds
 from ebbtide.playground.levers import Levers
 from ebbtide.services import Services
@@ -57,6 +58,7 @@ def create_app(
         aliases=settings.event_aliases,
         max_body_bytes=settings.max_body_bytes,
         playground=playground,
+        rate_limit=RateLimit(settings.rate_limit_per_s, settings.rate_limit_burst, monotonic),
     )
     problems.install(app)
     # `volumes` before `clusters`: the word `storage` stands where a cluster's id would.

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from ebbtide.api.rate_limit import RateLimit
 from ebbtide.clock import Clock
 from ebbtide.errors import Forbidden, NotFound, Unauthenticated
 from ebbtide.ids import is_uuid4
@@ -23,6 +24,7 @@ class Context:
     """aliases: whether lifecycle events also appear under the documentation's older reasons.
     max_body_bytes: of a JSON body
     playground: the simulated fleet's levers, where the fleet is simulated
+    rate_limit: what each key may still send
     """
 
     services: Services
@@ -30,6 +32,7 @@ class Context:
     aliases: bool
     max_body_bytes: int
     playground: Levers | None
+    rate_limit: RateLimit
 
 
 def _context(request: Request) -> Context:
@@ -43,7 +46,9 @@ _bearer = HTTPBearer(auto_error=False, description="A key of a project, as `Auth
 
 
 async def _caller(
-    context: Ctx, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+    context: Ctx,
+    request: Request,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
 ) -> Caller:
     """Who asks. Runs before the body is read, so that a stranger learns nothing about it."""
     key = credentials.credentials.strip() if credentials else ""
@@ -51,7 +56,11 @@ async def _caller(
         raise Unauthenticated(
             "this key is not known; check Authorization: Bearer KEY", code="invalid_api_key"
         )
-    return await context.services.access.authenticate(key or None)
+    caller = await context.services.access.authenticate(key or None)
+    left = context.rate_limit.spend(caller.key_id)
+    if left is not None:
+        request.state.rate_limit = (context.rate_limit.burst, left)
+    return caller
 
 
 Asking = Annotated[Caller, Depends(_caller)]

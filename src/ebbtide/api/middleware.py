@@ -37,6 +37,15 @@ def normal_path(path: str) -> str:
     return path
 
 
+def _rate_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
+    """What the key may still send, where its request was counted."""
+    counted = scope["state"].get("rate_limit")
+    if counted is None:
+        return []
+    limit, left = counted
+    return [(b"x-ratelimit-limit", str(limit).encode()), (b"x-ratelimit-remaining", str(left).encode())]
+
+
 class Envelope:
     """The outermost layer. An unexpected fault becomes a 500 in the standard shape, and is logged."""
 
@@ -61,10 +70,8 @@ class Envelope:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {
-                    **message,
-                    "headers": [*message["headers"], (b"x-request-id", request_id.encode())],
-                }
+                extra = [(b"x-request-id", request_id.encode()), *_rate_headers(scope)]
+                message = {**message, "headers": [*message["headers"], *extra]}
             await send(message)
 
         try:

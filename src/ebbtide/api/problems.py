@@ -12,7 +12,16 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from ebbtide.api.responses import FastJSON
-from ebbtide.errors import BadInput, Conflict, EbbtideError, Forbidden, NotFound, Unauthenticated, Unavailable
+from ebbtide.errors import (
+    BadInput,
+    Conflict,
+    EbbtideError,
+    Forbidden,
+    NotFound,
+    TooManyRequests,
+    Unauthenticated,
+    Unavailable,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -22,6 +31,7 @@ _STATUS: tuple[tuple[type[EbbtideError], int], ...] = (
     (Forbidden, 403),
     (NotFound, 404),
     (Conflict, 409),
+    (TooManyRequests, 429),
     (Unavailable, 503),
 )
 _TYPE = {
@@ -31,6 +41,7 @@ _TYPE = {
     404: "not_found_error",
     409: "conflict_error",
     413: "invalid_request_error",
+    429: "rate_limit_error",
     503: "service_unavailable_error",
 }
 _HEADERS = {
@@ -60,6 +71,8 @@ def from_error(error: EbbtideError) -> FastJSON:
     for kind, status in _STATUS:
         if isinstance(error, kind):
             headers = _HEADERS.get(status)
+            if isinstance(error, TooManyRequests):
+                headers = {"retry-after": str(error.retry_after_s)}
             return problem(status, error.message, param=error.param, code=error.code, headers=headers)
     raise error
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ebbtide.ids import Ids
 from ebbtide.services.access import AccessService
+from ebbtide.services.audit import AuditService
 from ebbtide.services.capacity import Planner
 from ebbtide.services.claims import ClaimService
 from ebbtide.services.clusters import ClusterService
@@ -25,6 +26,7 @@ class Services:
     claims: ClaimService
     fleet: FleetService
     usage: UsageService
+    audit: AuditService
 
 
 def build(db: Database, settings: Settings, ids: Ids) -> Services:
@@ -36,4 +38,5 @@ def build(db: Database, settings: Settings, ids: Ids) -> Services:
         claims=ClaimService(db, planner),
         fleet=FleetService(db, ids, settings, planner),
         usage=UsageService(db),
+        audit=AuditService(db),
     )

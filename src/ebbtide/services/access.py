@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from ebbtide.errors import BadInput, Conflict, Forbidden, NotFound, Unauthenticated
 from ebbtide.ids import Ids
+from ebbtide.services.audit import record
 from ebbtide.services.details import Caller, Role
 from ebbtide.store import access
 from ebbtide.store.access import KeyRow, ProjectRow
 from ebbtide.store.db import Database, Tx
 
 KEY_PREFIX = "ebb_"
+USE_NOTED_EVERY = timedelta(minutes=1)
+MOST_OVERLAP_S = 7 * 86_400
+MOST_DAYS = 3_650
+_PROJECT_FIELDS = ("weight", "standard_gpus_limit", "preemptible_gpus_limit")
 _SLUG = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -26,6 +32,8 @@ class ProjectDetails:
     organization_id: str
     organization_name: str
     weight: int
+    standard_gpus_limit: int | None = None
+    preemptible_gpus_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,8 @@ class KeyDetails:
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    last_used_at: datetime | None = None
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,10 @@ class AccessService:
             key = await access.key_by_hash(tx, secret_hash(bearer))
             if key is None or key.revoked_at or (key.expires_at and key.expires_at <= tx.now):
                 raise Unauthenticated("this API key is not known, or no longer valid", code="invalid_api_key")
+            stale = key.last_used_at is None or tx.now - key.last_used_at >= USE_NOTED_EVERY
+        if stale:
+            async with self._db.transaction() as tx:
+                await access.touch_key(tx, key.id)
         return Caller(
             key_id=key.id,
             role=Role(key.role),
@@ -107,7 +121,32 @@ class AccessService:
             )
             if not await access.insert_project(tx, row):
                 raise Conflict(f"there is a project {slug!r} already", code="project_exists")
+            await record(tx, caller, "project.create", row.id, after={"slug": slug, "weight": weight})
         return _project(row)
+
+    async def set_project(
+        self, caller: Caller, project: str, changes: Mapping[str, int | None]
+    ) -> ProjectDetails:
+        """Set a project's weight, standard_gpus_limit or preemptible_gpus_limit (operators).
+
+        A limit of None: none.
+        """
+        require_operator(caller)
+        for name, value in changes.items():
+            if name not in _PROJECT_FIELDS:
+                raise BadInput(f"a project has no {name!r} to set: {', '.join(_PROJECT_FIELDS)}", param=name)
+            if (value is None and name == "weight") or (value is not None and value < (name == "weight")):
+                raise BadInput(f"{name} is {1 if name == 'weight' else 0} or more", param=name)
+        async with self._db.transaction() as tx:
+            row = await access.project(tx, id_=project) or await access.project(tx, slug=project)
+            if row is None:
+                raise NotFound(f"there is no project {project[:80]!r}", param="project")
+            before = {name: getattr(row, name) for name in changes}
+            await access.set_project(tx, row.id, **changes)
+            await record(tx, caller, "project.update", row.id, before=before, after=changes)
+            changed = await access.project(tx, id_=row.id)
+        assert changed is not None
+        return _project(changed)
 
     async def projects(self, caller: Caller) -> tuple[ProjectDetails, ...]:
         """The projects that the caller may see."""
@@ -115,7 +154,15 @@ class AccessService:
             rows = await access.all_projects(tx)
         return tuple(_project(row) for row in rows if caller.is_operator or row.id == caller.project_id)
 
-    async def issue_key(self, caller: Caller, project: str, role: Role) -> IssuedKey:
+    async def issue_key(
+        self,
+        caller: Caller,
+        project: str,
+        role: Role,
+        *,
+        name: str | None = None,
+        expires_in_days: int | None = None,
+    ) -> IssuedKey:
         """A new key for a project, by its id or slug (operators.
 
         Admins for their own project, not above their role).
@@ -126,7 +173,41 @@ class AccessService:
                 raise NotFound(f"there is no project {project!r}", param="project")
             if not caller.is_operator and (caller.role is not Role.ADMIN or role is Role.OPERATOR):
                 raise Forbidden("keys are made by admins, up to their own role, or by operators")
-            return await issue(tx, self._ids, row, role)
+            expires_at = _expiry(tx.now, expires_in_days)
+            issued = await issue(tx, self._ids, row, role, name=name, expires_at=expires_at)
+            await record(
+                tx, caller, "key.create", issued.details.id, after={"project": row.slug, "role": role}
+            )
+            return issued
+
+    async def rotate_key(self, caller: Caller, key_id: str, overlap_s: int = 3600) -> IssuedKey:
+        """A new key in place of another, which ends after the overlap (its own holder, admins, operators).
+
+        Raises NotFound, and BadInput for an overlap of more than a week.
+        """
+        if not 0 <= overlap_s <= MOST_OVERLAP_S:
+            raise BadInput(f"overlap_s is between 0 and {MOST_OVERLAP_S}", param="overlap_s")
+        async with self._db.transaction() as tx:
+            old = await self._manageable(tx, caller, key_id)
+            project = await access.project(tx, id_=old.project_id)
+            assert project is not None
+            issued = await issue(tx, self._ids, project, Role(old.role), name=old.name)
+            await access.end_key(tx, old.id, tx.now + timedelta(seconds=overlap_s))
+            await record(tx, caller, "key.rotate", old.id, after={"key": issued.details.id})
+            return issued
+
+    async def _manageable(self, tx: Tx, caller: Caller, key_id: str) -> KeyRow:
+        """A key in force that the caller may end: its own, its project's for admins, any for operators."""
+        found = {
+            row.id: row for row in await access.keys(tx, None if caller.is_operator else caller.project_id)
+        }
+        row = found.get(key_id)
+        if row is None or row.revoked_at or (row.expires_at and row.expires_at <= tx.now):
+            raise NotFound("there is no such key in force", param="key_id")
+        above = row.role == Role.OPERATOR and not caller.is_operator
+        if above or not (caller.is_operator or caller.role is Role.ADMIN or row.id == caller.key_id):
+            raise Forbidden("keys are ended by their holder, by admins of the project, or by operators")
+        return row
 
     async def keys(self, caller: Caller) -> tuple[KeyDetails, ...]:
         """Keys of the caller's project; all of them for operators."""
@@ -135,25 +216,47 @@ class AccessService:
         return tuple(_key(row) for row in rows)
 
     async def revoke_key(self, caller: Caller, key_id: str) -> None:
-        """End a key at once (operators; admins in their own project). Raises NotFound."""
+        """End a key at once (its own holder, admins in their own project, operators). Raises NotFound."""
         async with self._db.transaction() as tx:
-            known = {
-                row.id for row in await access.keys(tx, None if caller.is_operator else caller.project_id)
-            }
-            if not caller.is_operator and caller.role is not Role.ADMIN:
-                raise Forbidden("keys are revoked by admins or operators")
-            if key_id not in known or not await access.revoke_key(tx, key_id):
-                raise NotFound("there is no such key in force", param="key_id")
+            row = await self._manageable(tx, caller, key_id)
+            await access.revoke_key(tx, row.id)
+            await record(
+                tx, caller, "key.revoke", row.id, before={"project_id": row.project_id, "role": row.role}
+            )
 
 
-async def issue(tx: Tx, ids: Ids, project: ProjectRow, role: Role) -> IssuedKey:
+def _expiry(now: datetime, days: int | None) -> datetime | None:
+    if days is None:
+        return None
+    if not 1 <= days <= MOST_DAYS:
+        raise BadInput(f"expires_in_days is between 1 and {MOST_DAYS}", param="expires_in_days")
+    return now + timedelta(days=days)
+
+
+async def issue(
+    tx: Tx,
+    ids: Ids,
+    project: ProjectRow,
+    role: Role,
+    *,
+    name: str | None = None,
+    expires_at: datetime | None = None,
+) -> IssuedKey:
     """Write a new key and answer it with its secret."""
     secret = KEY_PREFIX + ids.secret()
     key_id, hint = ids.uuid4(), secret[-4:]
     await access.insert_key(
-        tx, id_=key_id, project_id=project.id, role=role, secret_hash=secret_hash(secret), hint=hint
+        tx,
+        id_=key_id,
+        secret_hash=secret_hash(secret),
+        project_id=project.id,
+        role=role,
+        hint=hint,
+        name=name,
+        expires_at=expires_at,
     )
-    return IssuedKey(KeyDetails(key_id, role, hint, project.id, project.name, tx.now, None, None), secret)
+    details = KeyDetails(key_id, role, hint, project.id, project.name, tx.now, expires_at, None, None, name)
+    return IssuedKey(details, secret)
 
 
 async def bootstrap(
@@ -173,7 +276,16 @@ async def bootstrap(
 
 
 def _project(row: ProjectRow) -> ProjectDetails:
-    return ProjectDetails(row.id, row.slug, row.name, row.organization_id, row.organization_name, row.weight)
+    return ProjectDetails(
+        row.id,
+        row.slug,
+        row.name,
+        row.organization_id,
+        row.organization_name,
+        row.weight,
+        row.standard_gpus_limit,
+        row.preemptible_gpus_limit,
+    )
 
 
 def _key(row: KeyRow) -> KeyDetails:
@@ -186,4 +298,6 @@ def _key(row: KeyRow) -> KeyDetails:
         row.created_at,
         row.expires_at,
         row.revoked_at,
+        row.last_used_at,
+        row.name,
     )

@@ -31,7 +31,7 @@ class AuditDetails:
 
 
 async def record(
-    tx: Tx, caller: Caller, action: str, subject: str, *, before: Values = None, after: Values = None
+    tx: Tx, caller: Caller | None, action: str, subject: str, *, before: Values = None, after: Values = None
 ) -> None:
     """Write down a change, in its own transaction.
 
@@ -39,9 +39,9 @@ async def record(
     """
     await audit.append(
         tx,
-        key_id=caller.key_id,
-        project_id=caller.project_id,
-        role=caller.role,
+        key_id=caller.key_id if caller else None,
+        project_id=caller.project_id if caller else None,
+        role=caller.role if caller else None,
         request_id=log.request_id.get(),
         action=action,
         subject=subject,

@@ -10,6 +10,7 @@ from ebbtide.core.claims import ClaimKind
 from ebbtide.core.nodes import EndReason, Phase
 from ebbtide.errors import BadInput, Conflict, NotFound
 from ebbtide.services.access import require_operator
+from ebbtide.services.audit import record
 from ebbtide.services.capacity import Demand, Planner
 from ebbtide.services.details import Caller, ClaimDetails, DrainingHost
 from ebbtide.store import claims, nodes, pools, visits
@@ -60,6 +61,8 @@ class ClaimService:
                 args_hash=args_hash,
             )
             claim_id = await self._planner.promise(tx, locked, demand)
+            after = {"ref": ref, "pool": pool, "hosts": hosts, "for": for_whom}
+            await record(tx, caller, "claim.create", claim_id, after=after)
             row = await claims.load(tx, claim_id)
             assert row is not None
             return await _details(tx, row)
@@ -93,7 +96,11 @@ class ClaimService:
             pool = await pools.lock(tx, (await _by_ref(tx, ref)).pool)
             row = await _by_ref(tx, ref)
             held = await nodes.of_claim(tx, row.id)
-            await nodes.move(tx, [_end(node) for node in _chosen(held, hosts, ref) if _in_force(node)])
+            ending = [node for node in _chosen(held, hosts, ref) if _in_force(node)]
+            await nodes.move(tx, [_end(node) for node in ending])
+            if ending:
+                before = {"ref": ref, "hosts": [node.host_name for node in ending if node.host_name]}
+                await record(tx, caller, "claim.give_back", row.id, before=before)
             await claims.settle(tx, pool.name)
             await visits.hint(tx, Loop.FULFILLMENT, [pool.name])
             return await _details(tx, await _by_ref(tx, ref))

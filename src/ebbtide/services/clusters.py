@@ -9,6 +9,8 @@ from ebbtide.core.clusters import ClusterPhase
 from ebbtide.core.nodes import EndReason, Phase
 from ebbtide.errors import BadInput, Conflict, Forbidden, NotFound
 from ebbtide.ids import Ids, is_uuid4
+from ebbtide.services import quotas
+from ebbtide.services.audit import record
 from ebbtide.services.capacity import Demand, Planner
 from ebbtide.services.details import (
     Caller,
@@ -111,6 +113,9 @@ class ClusterService:
         cluster_id = self._ids.uuid4()
         group = self._ids.name_part()
         pool = await self._choose_pool(tx, candidates, order)
+        await quotas.check(
+            tx, project_id, standard_gpus=order.num_gpus, preemptible_gpus=order.num_preemptible_gpus
+        )
         await clusters.insert(
             tx,
             id=cluster_id,
@@ -145,6 +150,12 @@ class ClusterService:
         await requests.remember(
             tx, key_id=caller.key_id, token=replay.token, body_hash=replay.body_hash, cluster_id=cluster_id
         )
+        after = {
+            "name": order.cluster_name,
+            "num_gpus": order.num_gpus,
+            "num_preemptible_gpus": order.num_preemptible_gpus,
+        }
+        await record(tx, caller, "cluster.create", cluster_id, after=after)
         return cluster_id
 
     async def _choose_pool(self, tx: Tx, candidates: Sequence[PoolRow], order: ClusterOrder) -> PoolRow:
@@ -186,12 +197,14 @@ class ClusterService:
             row = await clusters.load(tx, cluster_id, for_update=True)
             assert row is not None
             _check_immutable(row, change.immutable)
-            await self._resize(tx, pool, row, change)
+            await self._resize(tx, caller, pool, row, change)
 
         await self._db.run(work)
         return await self.retrieve(caller, cluster_id)
 
-    async def _resize(self, tx: Tx, pool: PoolRow, row: ClusterRow, change: ClusterChange) -> None:
+    async def _resize(
+        self, tx: Tx, caller: Caller, pool: PoolRow, row: ClusterRow, change: ClusterChange
+    ) -> None:
         standard, target = _wishes(row, change)
         if (standard, target) == (row.standard_hosts, row.target_hosts):
             return
@@ -199,7 +212,21 @@ class ClusterService:
             raise Conflict(
                 "the cluster is being deleted; its size cannot change any more", code="cluster_deleting"
             )
+        await quotas.check(
+            tx,
+            row.project_id,
+            standard_gpus=max(0, standard - row.standard_hosts) * row.gpus_per_host,
+            preemptible_gpus=max(0, target - row.target_hosts) * row.gpus_per_host,
+        )
         await clusters.set_fields(tx, row.id, standard_hosts=standard, target_hosts=target)
+        await record(
+            tx,
+            caller,
+            "cluster.update",
+            row.id,
+            before=_sizes(row.standard_hosts, row.target_hosts, row.gpus_per_host),
+            after=_sizes(standard, target, row.gpus_per_host),
+        )
         if standard > row.standard_hosts:
             more = standard - row.standard_hosts
             demand = Demand(
@@ -230,6 +257,8 @@ class ClusterService:
             if row.phase in (ClusterPhase.DELETING, ClusterPhase.DELETED):
                 return
             await clusters.move_phase(tx, row.id, row.phase, ClusterPhase.DELETING, deleting_at=tx.now)
+            before = _sizes(row.standard_hosts, row.target_hosts, row.gpus_per_host)
+            await record(tx, caller, "cluster.delete", row.id, before={"name": row.name, **before})
             await nodes.move(
                 tx,
                 [
@@ -243,6 +272,10 @@ class ClusterService:
             await visits.hint(tx, Loop.FULFILLMENT, [pool.name])
 
         await self._db.run(work)
+
+
+def _sizes(standard_hosts: int, target_hosts: int, gpus_per_host: int) -> dict[str, int]:
+    return {"num_gpus": standard_hosts * gpus_per_host, "num_preemptible_gpus": target_hosts * gpus_per_host}
 
 
 def _end(node: nodes.NodeRow) -> Move:

@@ -12,6 +12,7 @@ from ebbtide.core.pricing import Rate, half_price, rate_at
 from ebbtide.errors import BadInput, NotFound
 from ebbtide.ids import Ids
 from ebbtide.services.access import require_operator
+from ebbtide.services.audit import record
 from ebbtide.services.capacity import Planner
 from ebbtide.services.details import Caller, HostDetails, NodeDetails, PoolDetails
 from ebbtide.services.fleet_file import FleetFile, PoolSpec, parse
@@ -131,6 +132,8 @@ class FleetService:
 
         async def work(tx: Tx) -> tuple[NodeDetails, ...]:
             uids = await self._planner.take(tx, await pools.lock(tx, pool), hosts, reason)
+            after = {"reason": reason, "asked": hosts, "nodes": uids}
+            await record(tx, caller, "fleet.reclaim", pool, after=after)
             return tuple(node_details(row) for row in await reading.by_uids(tx, uids))
 
         return await self._db.run(work)
@@ -156,6 +159,8 @@ class FleetService:
                 tx, row.id, state=state, state_reason=reason if cordoned else None, boot_failures=failures
             )
             await visits.hint(tx, Loop.FULFILLMENT, [row.pool])
+            after = {"state": state, "reason": reason}
+            await record(tx, caller, "host.cordon", row.name, before={"state": row.state}, after=after)
             changed = await fleet.host_by_name(tx, host)
             assert changed is not None
             return _host_details(changed)
@@ -168,10 +173,10 @@ class FleetService:
         Raises BadInput naming lines, or the field that cannot change while hosts are lent.
         """
         require_operator(caller)
-        return await self.apply_file(parse(text, source))
+        return await self.apply_file(parse(text, source), caller)
 
-    async def apply_file(self, file: FleetFile) -> FleetChanges:
-        """The same for a file that was read already, by the process that owns the fleet."""
+    async def apply_file(self, file: FleetFile, caller: Caller | None = None) -> FleetChanges:
+        """The same for a file that was read already; without a caller, by the process that owns the fleet."""
 
         async def work(tx: Tx) -> FleetChanges:
             report = _Report()
@@ -183,7 +188,10 @@ class FleetService:
             for pool in sorted(file.pools, key=lambda one: one.name):
                 await self._apply_pool(tx, pool, report)
             await self._retire_missing(tx, file, report)
-            return FleetChanges(tuple(report.done), tuple(report.kept))
+            changes = FleetChanges(tuple(report.done), tuple(report.kept))
+            if changes.done:
+                await record(tx, caller, "fleet.apply", "fleet file", after={"done": changes.done})
+            return changes
 
         return await self._db.run(work)
 

@@ -22,6 +22,8 @@ class ProjectRow:
     organization_name: str
     weight: int
     created_at: datetime
+    standard_gpus_limit: int | None = None
+    preemptible_gpus_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class KeyRow:
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    last_used_at: datetime | None
+    name: str | None
 
 
 # Named: a column that is added to the table is not one of ours until it is named here.
@@ -47,7 +51,7 @@ _PROJECT = [projects.c[name] for name in ProjectRow.__slots__]
 _KEY = """
 SELECT k.id, k.role, k.hint, p.id AS project_id, p.name AS project_name, p.slug AS project_slug,
 p.organization_id,
-       p.organization_name, k.created_at, k.expires_at, k.revoked_at
+       p.organization_name, k.created_at, k.expires_at, k.revoked_at, k.last_used_at, k.name
 FROM api_keys k JOIN projects p ON p.id = k.project_id
 """
 
@@ -78,11 +82,10 @@ async def all_projects(tx: Tx) -> list[ProjectRow]:
     ]
 
 
-async def insert_key(tx: Tx, *, id_: str, project_id: str, role: str, secret_hash: str, hint: str) -> None:
+async def insert_key(tx: Tx, *, id_: str, secret_hash: str, **values: object) -> None:
+    """Write a new key: project_id, role, hint, and where given name and expires_at."""
     await tx.conn.execute(
-        sa.insert(api_keys).values(
-            id=id_, project_id=project_id, role=role, secret_hash=secret_hash, hint=hint, created_at=tx.now
-        )
+        sa.insert(api_keys).values(id=id_, secret_hash=secret_hash, created_at=tx.now, **values)
     )
 
 
@@ -113,3 +116,61 @@ async def revoke_key(tx: Tx, key_id: str) -> bool:
         .values(revoked_at=tx.now)
     )
     return bool(result.rowcount)
+
+
+async def touch_key(tx: Tx, key_id: str) -> None:
+    """Note that a key was used, to the minute."""
+    await tx.conn.execute(sa.update(api_keys).where(api_keys.c.id == key_id).values(last_used_at=tx.now))
+
+
+async def end_key(tx: Tx, key_id: str, at: datetime) -> None:
+    """Let a key end at an instant, if it does not end before."""
+    await tx.conn.execute(
+        sa.text("UPDATE api_keys SET expires_at = LEAST(COALESCE(expires_at, :at), :at) WHERE id = :id"),
+        {"id": key_id, "at": at},
+    )
+
+
+async def set_project(tx: Tx, project_id: str, **fields: object) -> None:
+    """Write a project's weight, quotas or name."""
+    if fields:
+        await tx.conn.execute(sa.update(projects).where(projects.c.id == project_id).values(**fields))
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedRow:
+    """What a project has ordered, in GPUs, and its quotas (None: none)."""
+
+    standard_gpus: int
+    preemptible_gpus: int
+    standard_gpus_limit: int | None
+    preemptible_gpus_limit: int | None
+
+
+async def lock_usage(tx: Tx, project_id: str) -> OrderedRow:
+    """Lock a project and count what its clusters order. Clusters that are being deleted count no more."""
+    limits = (
+        await tx.conn.execute(
+            sa.text(
+                "SELECT standard_gpus_limit, preemptible_gpus_limit FROM projects WHERE id = :id "
+                "FOR NO KEY UPDATE"
+            ),
+            {"id": project_id},
+        )
+    ).one()
+    ordered = (
+        await tx.conn.execute(
+            sa.text("""
+            SELECT COALESCE(sum(standard_hosts * gpus_per_host), 0) AS standard,
+                   COALESCE(sum(target_hosts * gpus_per_host), 0) AS preemptible
+            FROM clusters WHERE project_id = :id AND phase NOT IN ('DELETING', 'DELETED')
+            """),
+            {"id": project_id},
+        )
+    ).one()
+    return OrderedRow(
+        int(ordered.standard),
+        int(ordered.preemptible),
+        limits.standard_gpus_limit,
+        limits.preemptible_gpus_limit,
+    )

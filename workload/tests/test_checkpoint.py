@@ -186,6 +186,21 @@ def test_room_is_made_before_a_save_that_would_not_fit(
     checkpoints.release()
 
 
+def test_trouble_after_the_rename_does_not_unsave_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoints = Checkpoints(tmp_path)
+
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoints.times, "add", full)
+    assert checkpoints.save(1, writer(1)).step == 1
+    assert "is saved, but" in capsys.readouterr().err
+    assert checkpoints.newest() is not None
+    checkpoints.release()
+
+
 KILLED_AT = {
     "in the writer": "os.kill(os.getpid(), signal.SIGKILL)",
     "before the manifest": "checkpoint.write_durably = die",

@@ -143,6 +143,24 @@ def test_a_save_that_fails_at_the_notice_says_so_and_leaves_with_86(tmp_path: Pa
     assert [event["event"] for event in timeline(tmp_path / "ck")][-2:] == ["save_failed", "left"]
 
 
+def test_a_store_that_cannot_be_released_does_not_change_the_exit_code(tmp_path: Path, jobs: Jobs) -> None:
+    job = jobs.python(
+        """
+        def save(folder):
+            (folder / "step").write_text("x")
+        guard = Guard(sys.argv[1])
+        def fail():
+            raise RuntimeError("the network is down")
+        guard.checkpoints.release = fail
+        os.kill(os.getpid(), signal.SIGTERM)
+        guard.step(0, save)
+        """,
+        tmp_path / "ck",
+    )
+    assert job.end() == 85, job.out
+    assert "the network is down" in job.out
+
+
 def test_a_save_that_fails_without_a_notice_is_the_callers_to_handle(tmp_path: Path, jobs: Jobs) -> None:
     job = jobs.python(
         """

@@ -178,7 +178,7 @@ def test_it_never_kills_and_calls_once_more_shortly_before_the_end(jobs: Jobs) -
         """
         signal.signal(signal.SIGTERM, lambda *a: print("swallowed", flush=True))
         print("up", flush=True)
-        for _ in range(90):
+        for _ in range(60):
             time.sleep(0.1)
         print("left by itself", flush=True)
         """

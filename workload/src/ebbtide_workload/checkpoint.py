@@ -86,6 +86,7 @@ class Checkpoints:
         self._lock = WriterLock(self._own / "locks", lease_s=lease_s)
         self._times: SaveTimes | None = None
         self._trusted: int | None = None
+        self._discards = 0
         self._removal: threading.Thread | None = None
 
     @property
@@ -189,16 +190,28 @@ class Checkpoints:
         self._lock.check()
         final = self._path(step)
         if final.exists():  # the same step again, after a fall-back to an earlier one
-            final.replace(self.root / f".old-{self._lock.owner_id}-{step:012d}")
+            final.replace(self._discarded(step))
         try:
             staging.rename(final)
         except FileNotFoundError:
             raise Fenced("another writer moved the unfinished checkpoint away") from None
         sync_folder(self.root)
-        self.times.add(clock.monotonic() - begun, manifest.total_bytes)
         self._trusted = step
-        self._prune(step, self.keep)
+        self._tidy(step, clock.monotonic() - begun, manifest.total_bytes)
         return _described(manifest, final)
+
+    def _tidy(self, step: int, seconds: float, count: int) -> None:
+        """What follows a save; the checkpoint is safe by now, so trouble here is told and no more."""
+        try:
+            self.times.add(seconds, count)
+            self._prune(step, self.keep)
+        except OSError as error:
+            say(f"step {step} is saved, but tidying up after it failed: {error}")
+
+    def _discarded(self, number: int) -> Path:
+        """A name, never used before, for something that is to be removed."""
+        self._discards += 1
+        return self.root / f".old-{self._lock.owner_id}-{number:012d}-{self._discards}"
 
     def _path(self, step: int) -> Path:
         return self.root / f"step-{step:012d}"
@@ -220,7 +233,7 @@ class Checkpoints:
         kept = [each.step for each in self.all() if each.step <= newest][:keep]
         for step in self._steps():
             if step not in kept:
-                self._path(step).replace(self.root / f".old-{self._lock.owner_id}-{step:012d}")
+                self._path(step).replace(self._discarded(step))
         self._removal = threading.Thread(target=self._remove_old, name="ebbtide-remove", daemon=True)
         self._removal.start()
 
@@ -248,7 +261,7 @@ class Checkpoints:
         moved: list[Path] = []
         for name in os.listdir(self.root):
             if name.startswith(_LEFTOVER) and self._lock.owner_id not in name:
-                target = self.root / f".old-{self._lock.owner_id}-{len(moved)}"
+                target = self._discarded(0)
                 try:
                     (self.root / name).replace(target)
                 except FileNotFoundError:

@@ -178,7 +178,10 @@ class Guard:
         self._left = True
         if self._together:
             self._together.close()
-        self.checkpoints.release()
+        try:
+            self.checkpoints.release()
+        except Exception as error:  # noqa: BLE001 - a store's driver may raise anything; the exit code must not change
+            say(f"the checkpoints could not be released, the next writer waits out the lease: {error!r}")
         self.notice.close()
 
     def __enter__(self) -> Guard:

@@ -255,6 +255,14 @@ class Hub:
             caller.sock.sendall(encode(word))
         except OSError as error:
             say(f"rank {caller.rank} cannot be told {word['word']}: {error}")
+            _shut(caller.sock)  # half a word may be on its way: the next read hangs up
+
+
+def _shut(sock: socket.socket) -> None:
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # gone already
 
 
 def encode(word: Word) -> bytes:

@@ -130,7 +130,7 @@ def exit_code(ended: Ended, events: Sequence[Mapping[str, object]]) -> int:
 
 
 def _tell(args: argparse.Namespace, ended: Ended, events: Sequence[Mapping[str, object]], code: int) -> None:
-    steps = [event["step"] for event in events if event["event"] == "saved"]
+    steps = [event["step"] for event in events if event["event"] == "saved" or event.get("saved")]
     command = shlex.join(args.child)
     if ended.notice is not None or code in (EXIT_PREEMPTED_SAVED, EXIT_PREEMPTED_UNSAVED):
         gone = f" {duration(ended.seconds)} after the notice" if ended.seconds is not None else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import FastAPI
 
 from ebbtide import __version__
@@ -9,6 +11,7 @@ from ebbtide.api import (
     access,
     claims,
     clusters,
+    event_stream,
     events,
     fleet,
     health,
@@ -60,9 +63,22 @@ def create_app(
         playground=playground,
         rate_limit=RateLimit(settings.rate_limit_per_s, settings.rate_limit_burst, monotonic),
     )
+    app.state.closing = asyncio.Event()  # set when the server stops: endless answers end
     problems.install(app)
     # `volumes` before `clusters`: the word `storage` stands where a cluster's id would.
-    for room in (whoami, access, regions, volumes, clusters, events, claims, fleet, usage, health):
+    for room in (
+        whoami,
+        access,
+        regions,
+        volumes,
+        clusters,
+        events,
+        event_stream,
+        claims,
+        fleet,
+        usage,
+        health,
+    ):
         app.include_router(room.router)
     if playground is not None:
         app.include_router(playground_routes.router)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ebbtide.api.wire_clusters import CreateCluster, UpdateCluster
+from ebbtide.api.wire_volumes import CreateVolume
 from ebbtide.errors import BadInput, Forbidden
-from ebbtide.services.details import Caller, ClusterChange, ClusterDetails, ClusterOrder
+from ebbtide.services.details import Caller, ClusterChange, ClusterDetails, ClusterOrder, VolumeOrder
 
 # Clients must read these back exactly as sent, and not see them unless sent (Terraform compares).
 _ECHOED = ("add_ons", "cluster_config", "oidc_config", "install_traefik", "slurm_shm_size_gib")
@@ -40,6 +41,11 @@ def order(body: CreateCluster, caller: Caller) -> ClusterOrder:
             f"this key belongs to project {caller.project_id}, not to the project asked for",
             param="project_id",
         )
+    if body.shared_volume is not None and body.volume_id is not None:
+        raise BadInput(
+            "shared_volume makes a new volume and volume_id names one that there is; send one of them",
+            param="volume_id",
+        )
     sent = body.given()
     return ClusterOrder(
         cluster_name=body.cluster_name,
@@ -54,6 +60,20 @@ def order(body: CreateCluster, caller: Caller) -> ClusterOrder:
         cuda_version=body.cuda_version,
         nvidia_driver_version=body.nvidia_driver_version,
         echo={field: sent[field] for field in _ECHOED if field in sent},
+        shared_volume=None if body.shared_volume is None else volume_order(body.shared_volume),
+        volume_id=body.volume_id,
+    )
+
+
+def volume_order(body: CreateVolume) -> VolumeOrder:
+    """A new volume as the service takes it."""
+    return VolumeOrder(
+        name=body.volume_name,
+        region=body.region,
+        size_tib=body.size_tib,
+        project_id=body.project_id,
+        is_lifecycle_independent=body.is_lifecycle_independent or False,
+        instance_cluster_id=body.instance_cluster_id,
     )
 
 
@@ -79,10 +99,27 @@ def check_echoed(body: UpdateCluster, cluster: ClusterDetails) -> None:
             raise BadInput(
                 f"{field} is set when a cluster is created and cannot change; leave it as it is", param=field
             )
+    _check_volumes(body, cluster)
+
+
+def _check_volumes(body: UpdateCluster, cluster: ClusterDetails) -> None:
+    """A cluster's volumes are chosen at its creation; naming the ones that it has changes nothing."""
+    if body.volume_id is not None and body.volume_id not in {each.id for each in cluster.volumes}:
+        raise BadInput(
+            "volume_id is set when a cluster is created and cannot change; leave it as it is",
+            param="volume_id",
+        )
+    if body.shared_volume is not None and body.shared_volume.get("volume_name") not in {
+        each.name for each in cluster.volumes
+    }:
+        raise BadInput(
+            "shared_volume is set when a cluster is created and cannot change; leave it as it is",
+            param="shared_volume",
+        )
 
 
 def touches_echoed(body: UpdateCluster) -> bool:
-    return any(field in body.model_fields_set for field in _ECHOED)
+    return any(field in body.model_fields_set for field in (*_ECHOED, "volume_id", "shared_volume"))
 
 
 def _same(field: str, wanted: Any, echo: Mapping[str, Any]) -> bool:
@@ -122,8 +159,6 @@ def _refuse_unoffered(body: CreateCluster | UpdateCluster) -> None:
         "capacity_pool_id",
         "reservation_start_time",
         "reservation_end_time",
-        "shared_volume",
-        "volume_id",
         "slurm_image",
     ):
         if getattr(body, field, None) is not None:

@@ -22,6 +22,7 @@ from ebbtide.services.details import (
     NodeDetails,
     PhaseChange,
     RegionDetails,
+    VolumeDetails,
 )
 
 _STATUS = {
@@ -128,7 +129,7 @@ def cluster(details: ClusterDetails, *, aliases: bool, with_kubeconfig: bool = T
         "deleted_gpu_worker_nodes": [deleted_node(each) for each in details.deleted_nodes],
         "node_lifecycle_events": lifecycle_events(details.events, aliases=aliases),
         "phase_transitions": _cluster_phases(details.phases),
-        "volumes": [],
+        "volumes": [volume(each) for each in details.volumes],
         "created_at": at(details.created_at),
         "control_plane_ready": details.control_plane_ready,
         "install_traefik": bool(echo.get("install_traefik", False)),
@@ -143,6 +144,16 @@ def cluster(details: ClusterDetails, *, aliases: bool, with_kubeconfig: bool = T
     if details.fill is not None:
         answer["preemptible_fill"] = fill(details.fill)
     return answer
+
+
+def volume(details: VolumeDetails) -> dict[str, Any]:
+    """The contract's Volume, which has no more than this."""
+    return {
+        "volume_id": details.id,
+        "volume_name": details.name,
+        "size_tib": details.size_tib,
+        "status": details.status.value,
+    }
 
 
 def fill(details: FillState) -> dict[str, Any]:

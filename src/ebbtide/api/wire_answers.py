@@ -148,11 +148,15 @@ class Volume(BaseModel):
     volume_id: str
     volume_name: str
     size_tib: int
-    status: str
+    status: Literal["scheduled", "provisioning", "available", "bound", "deleting", "failed"]
 
 
 class VolumeList(BaseModel):
     volumes: list[Volume]
+
+
+class DeletedVolume(BaseModel):
+    success: bool
 
 
 class PreemptibleFill(BaseModel):

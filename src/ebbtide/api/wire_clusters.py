@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from ebbtide.api.wire_base import GpuCount, Name, Text, Wire
+from ebbtide.api.wire_volumes import CreateVolume
 
 BillingType = Literal["RESERVED", "ON_DEMAND", "SCHEDULED_CAPACITY"]
 ClusterType = Literal["KUBERNETES", "SLURM"]
@@ -124,7 +125,7 @@ class CreateCluster(Wire):
     duration_days: Annotated[int, Field(ge=1, le=90)] | None = None
     reservation_start_time: Instant | None = None
     reservation_end_time: Instant | None = None
-    shared_volume: dict[str, Any] | None = None
+    shared_volume: CreateVolume | None = None
     volume_id: Name | None = None
     install_traefik: bool | None = None
     add_ons: AddOns | None = None

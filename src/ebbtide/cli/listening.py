@@ -62,6 +62,13 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tell endless answers to end; otherwise each would be waited for."""
+        closing = getattr(getattr(self.config.app, "state", None), "closing", None)
+        if closing is not None:
+            closing.set()
+        await super().shutdown(sockets)
+
     async def ready(self) -> None:
         """Return when it answers requests."""
         while not self.started and not self.should_exit:  # noqa: ASYNC110  uvicorn has no event for it

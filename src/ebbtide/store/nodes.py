@@ -398,6 +398,12 @@ async def load(tx: Tx, uid: str) -> NodeRow | None:
     return _row(row) if row else None
 
 
+async def by_uids(tx: Tx, uids: Sequence[str]) -> dict[str, NodeRow]:
+    """Nodes by uid."""
+    rows = await tx.conn.execute(sa.text(_LOAD + " WHERE n.uid = ANY(:uids)"), {"uids": list(uids)})
+    return {row.uid: _row(row) for row in rows}
+
+
 async def of_cluster(tx: Tx, cluster_id: str) -> list[NodeRow]:
     """Every node of a cluster that is not REMOVED, oldest first."""
     rows = await tx.conn.execute(

@@ -19,7 +19,7 @@ from ebbtide.store.db import Database, Tx
 from ebbtide.store.events import NewEvent
 from ebbtide.store.nodes import Move, NodeRow
 from ebbtide.store.visits import Visit
-from ebbtide.workers.outcome import Outcome, finish
+from ebbtide.workers.outcome import Answer, Later, Outcome, finish
 from ebbtide.workers.refs import cluster_ref
 
 
@@ -31,7 +31,7 @@ class Drains:
         self._settings = settings
         self._driver = driver
 
-    async def visit(self, visit: Visit, node: NodeRow) -> Outcome:
+    async def visit(self, visit: Visit, node: NodeRow) -> Answer:
         node = await self._begin(node)
         cluster = cluster_ref(self._db, node)
         ref = NodeRef(node.uid, node.name)
@@ -143,8 +143,9 @@ class Drains:
 
     async def _wait(
         self, visit: Visit, node: NodeRow, seen: PodsSeen, step: DrainStep, refused: tuple[str, ...]
-    ) -> Outcome:
-        async with self._db.transaction() as tx:
+    ) -> Later:
+
+        async def write(tx: Tx) -> Outcome:
             assert node.ends_at is not None
             left_s = max(0, int((node.ends_at - tx.now).total_seconds()))
             what = (
@@ -157,18 +158,26 @@ class Drains:
                 tx, visit, Outcome(f"waiting for {what}, {left_s // 60}:{left_s % 60:02} left{why}", step.due)
             )
 
-    async def _unseen(self, visit: Visit, node: NodeRow, why: str) -> Outcome:
+        return Later(write)
+
+    async def _unseen(self, visit: Visit, node: NodeRow, why: str) -> Later:
         """Unsure whether the node is empty means not empty; past the end nothing is waited for."""
         assert node.ends_at is not None
         now = self._db.clock.now()
         if now >= node.ends_at:
             return await self._leave(visit, node, DrainStep(done=True, overdue=True), empty=False)
-        async with self._db.transaction() as tx:
-            again = min(tx.now + timedelta(seconds=self._settings.retry_s), node.ends_at)
+
+        ends_at = node.ends_at
+
+        async def write(tx: Tx) -> Outcome:
+            again = min(tx.now + timedelta(seconds=self._settings.retry_s), ends_at)
             return await finish(tx, visit, Outcome(f"{why}; trying again", again, failed=True))
 
-    async def _leave(self, visit: Visit, node: NodeRow, step: DrainStep, *, empty: bool) -> Outcome:
-        async with self._db.transaction() as tx:
+        return Later(write)
+
+    async def _leave(self, visit: Visit, node: NodeRow, step: DrainStep, *, empty: bool) -> Later:
+
+        async def write(tx: Tx) -> Outcome:
             move = Move(
                 node.uid, Phase.DRAINING, Phase.REMOVING
             )  # its end's reason was written with the notice
@@ -180,6 +189,8 @@ class Drains:
                 await stored_events.append(tx, [NewEvent(node.cluster_id, node.uid, node.name, event)])
             what = "its time is over" if step.overdue else "its pods are gone"
             return await finish(tx, visit, Outcome(f"leaving: {what}", tx.now, urgent=False))
+
+        return Later(write)
 
 
 _REASONS = {

@@ -5,6 +5,7 @@ One visit, one move. What a phase needs is in one function each; the drain has a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import structlog
@@ -12,7 +13,7 @@ import structlog
 from ebbtide.core import events
 from ebbtide.core.hosts import HostState
 from ebbtide.core.nodes import ComputeClass, DrainKind, EndReason, Phase
-from ebbtide.drivers.base import Driver, NodeRef, NodeSeen
+from ebbtide.drivers.base import Driver, DriverError, NodeRef, NodeSeen
 from ebbtide.providers.base import Instance, InstanceOrder, InstanceState, OutOfCapacity, Permanent, Provider
 from ebbtide.settings import Settings
 from ebbtide.store import clusters, fleet, nodes, pools, visits
@@ -20,7 +21,7 @@ from ebbtide.store.db import Database, Tx
 from ebbtide.store.nodes import Move, NodeRow
 from ebbtide.store.visits import Loop, Visit
 from ebbtide.workers.drain import Drains
-from ebbtide.workers.outcome import Outcome, finish
+from ebbtide.workers.outcome import Answer, Later, Outcome, finish, only
 from ebbtide.workers.refs import cluster_ref
 from ebbtide.workers.single import SingleVisits
 
@@ -40,13 +41,21 @@ class Lifecycle(SingleVisits):
         self._provider = provider
         self._driver = driver
         self._drains = Drains(db, settings, driver)
+        self._read: dict[str, NodeRow] = {}  # read together for visits that are about to begin
 
-    async def visit(self, visit: Visit) -> Outcome:
-        async with self._db.read() as tx:
-            node = await nodes.load(tx, visit.key)
+    async def visit_many(self, claimed: Sequence[Visit]) -> list[Outcome]:
+        if len(claimed) > 1:
+            async with self._db.read() as tx:
+                self._read.update(await nodes.by_uids(tx, [visit.key for visit in claimed]))
+        return await super().visit_many(claimed)
+
+    async def visit(self, visit: Visit) -> Answer:
+        node = self._read.pop(visit.key, None)
+        if node is None:
+            async with self._db.read() as tx:
+                node = await nodes.load(tx, visit.key)
         if node is None or node.phase in (Phase.PENDING, Phase.RUNNING, Phase.REMOVED):
-            async with self._db.transaction() as tx:
-                return await finish(tx, visit, Outcome("nothing to do", urgent=False))
+            return only(visit, Outcome("nothing to do", urgent=False))
         if node.phase is Phase.SCHEDULING:
             return await self._schedule(visit, node)
         if node.phase is Phase.BOOTING:
@@ -60,18 +69,18 @@ class Lifecycle(SingleVisits):
     # -- joining
     # --------------------------------------------------------------------------------------------------
 
-    async def _schedule(self, visit: Visit, node: NodeRow) -> Outcome:
+    async def _schedule(self, visit: Visit, node: NodeRow) -> Answer:
         async with self._db.read() as tx:
             cluster = await clusters.load(tx, node.cluster_id or "")
         if cluster is None or not cluster.control_plane_ready:
-            async with self._db.transaction() as tx:
-                return await finish(tx, visit, Outcome("waiting for the cluster's control plane"))
+            return only(visit, Outcome("waiting for the cluster's control plane"))
         visit.check(self._db.clock.now())
         try:
             instance = await self._provider.create(_order(node))
         except (OutOfCapacity, Permanent) as refusal:
             return await self._give_up(visit, node, refusal.message)
-        async with self._db.transaction() as tx:
+
+        async def write(tx: Tx) -> Outcome:
             move = Move(
                 node.uid,
                 Phase.SCHEDULING,
@@ -83,25 +92,31 @@ class Lifecycle(SingleVisits):
                 tx, visit, move, Outcome(f"instance {instance.instance_id} is starting", tx.now)
             )
 
-    async def _boot(self, visit: Visit, node: NodeRow) -> Outcome:
+        return Later(write)
+
+    async def _boot(self, visit: Visit, node: NodeRow) -> Answer:
         instance = await self._provider.status(node.uid)
         if instance is None or instance.state in (InstanceState.FAILED, InstanceState.STOPPED):
             return await self._give_up(visit, node, _failure(instance))
         if instance.state is InstanceState.UP:
-            async with self._db.transaction() as tx:
+
+            async def write(tx: Tx) -> Outcome:
                 move = Move(node.uid, Phase.BOOTING, Phase.BOOTSTRAPPING, address=instance.address or None)
                 return await self._moved(
                     tx, visit, move, Outcome("the machine is up; joining the cluster", tx.now)
                 )
+
+            return Later(write)
         return await self._wait_to_join(visit, node, "the machine is booting")
 
-    async def _join(self, visit: Visit, node: NodeRow) -> Outcome:
+    async def _join(self, visit: Visit, node: NodeRow) -> Answer:
         seen = {one.uid: one for one in await self._driver.observe(cluster_ref(self._db, node))}.get(node.uid)
         if seen is None or not seen.ready or seen.gpus < node.gpus:
             return await self._wait_to_join(visit, node, _missing(seen, node.gpus), seen)
         visit.check(self._db.clock.now())
         await self._driver.admit(cluster_ref(self._db, node), NodeRef(node.uid, node.name))
-        async with self._db.transaction() as tx:
+
+        async def write(tx: Tx) -> Outcome:
             waited_s = round((tx.now - node.created_at).total_seconds())
             event = events.joined(node.compute_class, tx.now, waited_s)
             move = Move(node.uid, Phase.BOOTSTRAPPING, Phase.RUNNING, event=event)
@@ -111,19 +126,24 @@ class Lifecycle(SingleVisits):
             await clusters.set_fields(tx, node.cluster_id or "", fill_backoff_until=None)
             return outcome
 
+        return Later(write)
+
     async def _wait_to_join(
         self, visit: Visit, node: NodeRow, what: str, seen: NodeSeen | None = None
-    ) -> Outcome:
+    ) -> Answer:
         limit = node.placed_at + timedelta(seconds=self._settings.join_limit_s)
         if self._db.clock.now() >= limit:
             why = f"{what} after {self._settings.join_limit_s} s"
             if seen is not None and seen.workload_pods:
                 return await self._drain_stray(visit, node, seen, why)
             return await self._give_up(visit, node, why)
-        async with self._db.transaction() as tx:
+
+        async def write(tx: Tx) -> Outcome:
             wait_s = min(self._settings.retry_in_s(visit.failures), LONGEST_LOOK_S)
             again = min(tx.now + timedelta(seconds=wait_s), limit)
             return await finish(tx, visit, Outcome(what, again, failed=True))
+
+        return Later(write)
 
     async def _drain_stray(self, visit: Visit, node: NodeRow, seen: NodeSeen, why: str) -> Outcome:
         """A workload pod slipped onto a node that never joined.
@@ -177,7 +197,7 @@ class Lifecycle(SingleVisits):
     # -- leaving
     # --------------------------------------------------------------------------------------------------
 
-    async def _remove(self, visit: Visit, node: NodeRow) -> Outcome:
+    async def _remove(self, visit: Visit, node: NodeRow) -> Answer:
         """Stop, take out of the cluster, give back; each confirmed before the next, however often that takes.
 
         An empty node leaves the cluster first, so that nobody sees it turn NotReady. With pods left, the
@@ -195,13 +215,16 @@ class Lifecycle(SingleVisits):
         deletion = await self._provider.delete(node.uid)
         if not deletion.gone or not deletion.wiped:
             return await self._wait(visit, deletion.why or "waiting for the host to be wiped")
-        async with self._db.transaction() as tx:
+
+        async def write(tx: Tx) -> Outcome:
             move = Move(node.uid, Phase.REMOVING, Phase.REMOVED)
             moved = await nodes.move(tx, [move], cooldown_s=self._settings.cooldown_s)
             await fleet.take_back(tx, node.host_id or "")
             return await finish(
                 tx, visit, Outcome("removed; the host is free" if moved else "somebody was faster")
             )
+
+        return Later(write)
 
     async def _set_aside(self, node: NodeRow, left_at: datetime) -> None:
         """A host that does not come back is no supply: what was promised on it is planned anew, elsewhere."""
@@ -226,22 +249,33 @@ class Lifecycle(SingleVisits):
     async def _leave_cluster(self, node: NodeRow) -> str | None:
         """Take the Node object out.
 
-        Answer what is waited for. A cluster that is deleted takes its objects with it.
+        Answer what is waited for. A cluster that is deleted takes its objects with it. One that does not
+        answer or let go keeps nobody's host: after a while what is left is left to the observation's sweep.
         """
-        if node.cluster_id is not None and node.out_of_cluster_at is None:
+        if node.cluster_id is None or node.out_of_cluster_at is not None:
+            return None
+        waiting = "waiting for the node's leftovers to leave the cluster"
+        try:
             gone = node.end_reason is EndReason.CLUSTER_DELETED or await self._driver.remove(
                 cluster_ref(self._db, node), NodeRef(node.uid, node.name)
             )
-            if not gone:
-                return "waiting for the node's leftovers to leave the cluster"
+        except DriverError as error:
+            gone, waiting = False, f"{error.message}; trying again"
+        if gone:
             async with self._db.transaction() as tx:
                 await nodes.set_facts(tx, node.uid, out_of_cluster_at=tx.now)
-        return None
+        patience = timedelta(seconds=self._settings.detach_limit_s)
+        if gone or (node.left_at and self._db.clock.now() >= node.left_at + patience):
+            return None
+        return waiting
 
-    async def _wait(self, visit: Visit, why: str) -> Outcome:
-        async with self._db.transaction() as tx:
+    async def _wait(self, visit: Visit, why: str) -> Later:
+
+        async def write(tx: Tx) -> Outcome:
             again = tx.now + timedelta(seconds=self._settings.retry_in_s(visit.failures))
             return await finish(tx, visit, Outcome(why, again, failed=True))
+
+        return Later(write)
 
     async def _moved(self, tx: Tx, visit: Visit, move: Move, outcome: Outcome) -> Outcome:
         """Make the move and finish, or say that somebody else moved the node meanwhile and look again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -23,6 +23,16 @@ class Outcome:
 
     def finish(self, visit: Visit) -> Finish:
         return Finish(visit, self.sentence, self.again_at, self.failed, self.urgent)
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """What a visit writes last, its finish included: the loop does it, together with other visits' writes."""
+
+    write: Callable[[Tx], Awaitable[Outcome]]
+
+
+Answer = Outcome | Later
 
 
 class LoopWorker(Protocol):
@@ -46,3 +56,8 @@ async def finish(tx: Tx, visit: Visit, outcome: Outcome) -> Outcome:
     """End one visit inside the transaction of its writes."""
     visits.finish_at_commit(tx, outcome.finish(visit))
     return outcome
+
+
+def only(visit: Visit, outcome: Outcome) -> Later:
+    """Nothing is to be written but the visit's end."""
+    return Later(lambda tx: finish(tx, visit, outcome))

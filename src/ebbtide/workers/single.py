@@ -13,9 +13,9 @@ from ebbtide.drivers.base import DriverError
 from ebbtide.errors import LeaseLost
 from ebbtide.providers.base import ProviderError
 from ebbtide.settings import Settings
-from ebbtide.store.db import Database
+from ebbtide.store.db import Database, Tx
 from ebbtide.store.visits import Loop, Visit
-from ebbtide.workers.outcome import Outcome, finish
+from ebbtide.workers.outcome import Answer, Later, Outcome, finish
 
 log = structlog.get_logger()
 
@@ -32,18 +32,37 @@ class SingleVisits(ABC):
         self._settings = settings
 
     @abstractmethod
-    async def visit(self, visit: Visit) -> Outcome:
-        """One move for one row; finishes the visit itself, in the transaction of its writes."""
+    async def visit(self, visit: Visit) -> Answer:
+        """One move for one row; it ends the visit itself, in the transaction of its writes, or says how."""
 
     async def visit_many(self, claimed: Sequence[Visit]) -> list[Outcome]:
-        return list(await asyncio.gather(*(self._guarded(visit) for visit in claimed)))
+        answers = await asyncio.gather(*(self._guarded(visit) for visit in claimed))
+        later = [(visit, one) for visit, one in zip(claimed, answers, strict=True) if isinstance(one, Later)]
+        written = iter(await self._write(later) if later else [])
+        return [next(written) if isinstance(one, Later) else one for one in answers]
 
-    async def _guarded(self, visit: Visit) -> Outcome:
+    async def _write(self, later: Sequence[tuple[Visit, Later]]) -> list[Outcome]:
+        """All that visits left to be written, in one transaction; each in its own if one lost its lease."""
+
+        async def work(tx: Tx) -> list[Outcome]:
+            return [await one.write(tx) for _, one in later]
+
+        try:
+            return await self._db.run(work)
+        except LeaseLost as lost:
+            if len(later) == 1:
+                return [self._given_up(later[0][0], lost)]
+            return [outcome for one in later for outcome in await self._write([one])]
+
+    def _given_up(self, visit: Visit, lost: LeaseLost) -> Outcome:
+        log.info("visit given up", loop=visit.loop, key=visit.key, why=lost.message)
+        return Outcome(lost.message)
+
+    async def _guarded(self, visit: Visit) -> Answer:
         try:
             return await self.visit(visit)
         except LeaseLost as lost:
-            log.info("visit given up", loop=visit.loop, key=visit.key, why=lost.message)
-            return Outcome(lost.message)
+            return self._given_up(visit, lost)
         except (ProviderError, DriverError) as refusal:
             return await self._retry(visit, refusal.message)
 

@@ -65,8 +65,8 @@ def a_pool(
         gpus_per_host=gpus_per_host,
         microdollars_per_gpu_hour=None if dollars is None else round(dollars * 1_000_000),
         headroom_hosts=headroom,
-        turn_over_s=20,
-        boot_s=30,
+        turn_over_s=5,
+        boot_s=10,
         hosts=tuple(HostSpec(host, f"b{number % blocks}") for number, host in enumerate(names)),
     )
 

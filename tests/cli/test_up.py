@@ -212,7 +212,7 @@ class TestRefusals:
         assert message in ran.err
 
     def test_another_database(self) -> None:
-        ran = program("serve", "--database", "mysql://x", "--port", "0")
+        ran = program("serve", "--database", "mysql://x", "--port", "0", EBBTIDE_SECRET_KEYS="A" * 43 + "=")
         assert ran.returncode == 2
         assert "error: Ebbtide needs PostgreSQL" in ran.stderr
 

@@ -11,21 +11,27 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import yaml
 from fastapi import FastAPI
 
 from ebbtide import services as services_room
 from ebbtide.api.app import create_app
 from ebbtide.clock import AnchoredClock, Clock
+from ebbtide.core.volumes import DEFAULT_TEMPLATE, check_template
 from ebbtide.drivers.base import Driver
 from ebbtide.drivers.simulated import SimulatedDriver
-from ebbtide.errors import StartupError, Unavailable
+from ebbtide.errors import BadInput, StartupError, Unavailable
 from ebbtide.ids import Ids, SystemIds
 from ebbtide.playground.behaviours import Boots, Wipes
 from ebbtide.playground.levers import Levers
 from ebbtide.playground.world import World
 from ebbtide.providers.base import Provider
+from ebbtide.providers.program_storage import ProgramStorage
 from ebbtide.providers.simulated import SimulatedProvider
+from ebbtide.providers.simulated_storage import SimulatedStorage
+from ebbtide.providers.storage import Storage
 from ebbtide.services import Services
 from ebbtide.services.access import IssuedKey, bootstrap
 from ebbtide.services.capacity import Planner
@@ -48,6 +54,7 @@ from ebbtide.workers.observation import Observation
 from ebbtide.workers.outcome import LoopWorker
 from ebbtide.workers.retention import Retention
 from ebbtide.workers.runner import Findings, Runner
+from ebbtide.workers.volumes import Volumes
 
 KEYS_VARIABLE = "EBBTIDE_SECRET_KEYS"
 KEEP_TIME_S = 10.0
@@ -95,16 +102,50 @@ def driver_url(url: str) -> str:
     return f"postgresql+psycopg://{rest}" if scheme in ("postgresql", "postgres") else url
 
 
-def loops(db: Database, settings: Settings, ids: Ids, provider: Provider, driver: Driver) -> list[LoopWorker]:
-    """Every loop, over one provider and one driver."""
+def storage_of(settings: Settings, world: World) -> Storage:
+    """Where volumes come from. With `none` no new ones can be ordered."""
+    if settings.storage == "program":
+        if settings.storage_program_limit_s >= settings.lease_s:
+            raise StartupError(
+                f"EBBTIDE_STORAGE_PROGRAM_LIMIT_S={settings.storage_program_limit_s} must be below the lease "
+                f"of a visit, EBBTIDE_LEASE_S={settings.lease_s}"
+            )
+        return ProgramStorage(
+            settings.storage_provision_program,
+            settings.storage_delete_program,
+            settings.storage_program_limit_s,
+        )
+    if settings.storage not in ("simulated", "none"):
+        raise StartupError(f"EBBTIDE_STORAGE={settings.storage!r}: write simulated, program or none")
+    return SimulatedStorage(world)
+
+
+def template_of(settings: Settings) -> Mapping[str, Any]:
+    """The PersistentVolume that shows a volume in its cluster. Raises StartupError."""
+    if not settings.storage_template:
+        return DEFAULT_TEMPLATE
+    try:
+        text = Path(settings.storage_template).read_text(encoding="utf-8")
+        return check_template(yaml.safe_load(text))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, BadInput) as error:
+        raise StartupError(
+            f"EBBTIDE_STORAGE_TEMPLATE={settings.storage_template!r} cannot be used: {error}"
+        ) from error
+
+
+def loops(
+    db: Database, settings: Settings, ids: Ids, provider: Provider, driver: Driver, storage: Storage
+) -> list[LoopWorker]:
+    """Every loop, over one provider, one driver and one storage system."""
     return [
         Lifecycle(db, settings, provider, driver),
-        Clusters(db, settings, provider),
+        Clusters(db, settings, provider, driver),
         Observation(db, settings, provider, driver),
         Fulfillment(db, settings, Planner(settings, ids)),
         Metering(db, settings),
         Leaks(db, settings, provider),
         Retention(db, settings),
+        Volumes(db, settings, storage, driver, template_of(settings)),
     ]
 
 
@@ -221,6 +262,7 @@ def build(
     world: World | None = None,
     provider: Provider | None = None,
     driver: Driver | None = None,
+    storage: Storage | None = None,
     alone: bool = False,
     inline: bool = False,
     secret_keys: Sequence[str] = (),
@@ -228,7 +270,7 @@ def build(
     """Wire a system over a migrated database.
 
     journal: where the simulated world keeps its acts; None keeps it in memory
-    world, provider, driver: given by tests and simulations instead of the ones made here
+    world, provider, driver, storage: given by tests and simulations instead of the ones made here
     alone: no other worker process can use this database
     secret_keys: seal secrets at rest, the newest first; none: what is sealed can be opened by this system
     only
@@ -246,6 +288,7 @@ def build(
     world = world or World(clock, journal=journal)
     provider = provider or SimulatedProvider(world)
     driver = driver or SimulatedDriver(world)
-    runner = Runner(db, settings, ids, loops(db, settings, ids, provider, driver), alone=alone)
+    storage = storage or storage_of(settings, world)
+    runner = Runner(db, settings, ids, loops(db, settings, ids, provider, driver, storage), alone=alone)
     services = services_room.build(db, settings, ids)
     return System(settings, db, ids, services, runner, world, None if alone else url)

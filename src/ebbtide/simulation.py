@@ -20,6 +20,8 @@ from ebbtide.ids import SeededIds
 from ebbtide.playground.world import World
 from ebbtide.providers.base import Provider
 from ebbtide.providers.simulated import SimulatedProvider
+from ebbtide.providers.simulated_storage import SimulatedStorage
+from ebbtide.providers.storage import Storage
 from ebbtide.services.details import Caller, Role
 from ebbtide.services.fleet_file import FleetFile
 from ebbtide.settings import Settings
@@ -38,7 +40,7 @@ class Stuck(Exception):
 class Simulation:
     """A system on a manual clock over one migrated, empty database.
 
-    provider, driver: wrap the simulated ones, to lose replies or to be killed at a given call
+    provider, driver, storage: wrap the simulated ones, to lose replies or to be killed at a given call
     inline: visits run one after the other instead of side by side: much faster, and always in the same order
     """
 
@@ -51,6 +53,7 @@ class Simulation:
         start: datetime | None = None,
         provider: Callable[[Provider], Provider] = lambda plain: plain,
         driver: Callable[[Driver], Driver] = lambda plain: plain,
+        storage: Callable[[Storage], Storage] = lambda plain: plain,
         inline: bool = False,
     ) -> None:
         self.clock = ManualClock(start) if start else ManualClock()
@@ -60,6 +63,7 @@ class Simulation:
         self._url = database_url
         self._wrap_provider = provider
         self._wrap_driver = driver
+        self._wrap_storage = storage
         self._inline = inline
         self._secret_keys = [new_key()]
         self._changes = 0
@@ -76,6 +80,7 @@ class Simulation:
             world=self.world,
             provider=self._wrap_provider(SimulatedProvider(self.world)),
             driver=self._wrap_driver(SimulatedDriver(self.world)),
+            storage=self._wrap_storage(SimulatedStorage(self.world)),
             alone=True,
             inline=self._inline,
             secret_keys=self._secret_keys,

@@ -98,7 +98,9 @@ def first_state(mode: Mode, *, by_operator: bool, approval_needed: Iterable[Mode
 def check_override(mode: Mode) -> None:
     """Raise BadInput for the one mode that an approval cannot turn a remediation into."""
     if mode is Mode.HOST_POWER_CYCLE:
-        raise BadInput("an approval cannot change the mode to HOST_POWER_CYCLE; ask for a new one", param="mode")
+        raise BadInput(
+            "an approval cannot change the mode to HOST_POWER_CYCLE; ask for a new one", param="mode"
+        )
 
 
 def read_modes(text: str) -> frozenset[Mode]:
@@ -106,7 +108,9 @@ def read_modes(text: str) -> frozenset[Mode]:
     found = []
     for word in filter(None, (part.strip().removeprefix("REMEDIATION_MODE_") for part in text.split(","))):
         if word not in Mode.__members__:
-            raise BadInput(f"there is no remediation mode {word!r}; there are: {', '.join(Mode)}", param="mode")
+            raise BadInput(
+                f"there is no remediation mode {word!r}; there are: {', '.join(Mode)}", param="mode"
+            )
         found.append(Mode(word))
     return frozenset(found)
 

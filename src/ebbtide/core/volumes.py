@@ -57,7 +57,7 @@ def provisioned_status(*, attached: bool) -> VolumeStatus:
 
 
 def outlives_cluster(*, made_with_cluster: bool, is_lifecycle_independent: bool) -> bool:
-    """Whether a volume stays when its cluster goes: all but those ordered together with it, unless these say so."""
+    """Whether a volume stays when its cluster goes: not if it was ordered with it and does not say so."""
     return not made_with_cluster or is_lifecycle_independent
 
 

@@ -6,10 +6,10 @@ repeatable and names the node's uid; a write about a node that is not there is d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from ebbtide.core.drain import PodOrder, PodSeen
 from ebbtide.errors import EbbtideError
@@ -101,6 +101,15 @@ class Driver(Protocol):
 
     async def evict(self, cluster: ClusterRef, node: NodeRef, orders: Sequence[PodOrder]) -> list[OrderResult]:
         """Ask politely; a disruption budget may refuse."""
+
+    async def take_back(self, cluster: ClusterRef, node: NodeRef, reason: str) -> None:
+        """End what `notify` announced under that reason: uncordon, take the deadline annotation away."""
+
+    async def put_volume(self, cluster: ClusterRef, manifest: Mapping[str, Any]) -> None:
+        """Apply a static PersistentVolume (see `core.volumes.render`); again with another size it grows."""
+
+    async def drop_volume(self, cluster: ClusterRef, name: str) -> bool:
+        """Delete a PersistentVolume; its data stays. True when nothing is left of the object."""
 
     async def remove(self, cluster: ClusterRef, node: NodeRef) -> bool:
         """Take the Node object and what hangs on it out of the cluster, forcing what is left. True when nothing is left.

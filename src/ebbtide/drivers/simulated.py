@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from ebbtide.core.drain import PodOrder
 from ebbtide.drivers.base import ClusterRef, DriverError, NodeRef, NodeSeen, Notice, OrderResult, PodsSeen
@@ -65,6 +66,19 @@ class SimulatedDriver:
                 cluster.cluster_id, node.uid, {order.uid: order.grace_s for order in orders}
             )
         return [OrderResult(order.uid, answers[order.uid]) for order in orders]
+
+    async def take_back(self, cluster: ClusterRef, node: NodeRef, reason: str) -> None:
+        with _translated():
+            self._world.take_back_notice(cluster.cluster_id, node.uid, reason)
+
+    async def put_volume(self, cluster: ClusterRef, manifest: Mapping[str, Any]) -> None:
+        with _translated():
+            self._world.put_volume(cluster.cluster_id, manifest)
+
+    async def drop_volume(self, cluster: ClusterRef, name: str) -> bool:
+        with _translated():
+            self._world.drop_volume(cluster.cluster_id, name)
+        return True
 
     async def remove(self, cluster: ClusterRef, node: NodeRef) -> bool:
         with _translated():

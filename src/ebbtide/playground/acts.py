@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ebbtide.playground import clusters, machines, people, pods
+from ebbtide.playground import clusters, machines, people, pods, restarts, storage
 from ebbtide.playground.state import Announcement, State
 
 
@@ -53,8 +53,14 @@ ACTS: dict[str, Callable[..., Any]] = {
     "delete": machines.delete,
     "create_control_plane": clusters.create,
     "delete_control_plane": clusters.delete,
+    "restart": restarts.restart,
+    "provision_volume": storage.provision,
+    "delete_volume": storage.delete,
+    "put_volume": storage.put,
+    "drop_volume": storage.drop,
     "admit": admit,
     "notify": notify,
+    "take_back_notice": restarts.take_back_notice,
     "signal": signal,
     "evict": evict,
     "remove": remove,
@@ -77,6 +83,9 @@ HAPPENINGS: dict[str, Callable[..., None]] = {
     "vanish": machines.on_vanish,
     "control_plane_ready": clusters.on_control_plane_ready,
     "outage_over": clusters.on_outage_over,
+    "restarted": restarts.on_restarted,
+    "volume_ready": storage.on_volume_ready,
+    "volume_gone": storage.on_volume_gone,
     "register": clusters.on_register,
     "ready": clusters.on_ready,
     "gpus_shown": clusters.on_gpus_shown,

@@ -136,7 +136,82 @@ class Reregisters:
     after_s: float = 1.0
 
 
-Counted: TypeAlias = OutOfStock | CreateReplyLost | StopUnconfirmed | DeleteForgets | DeleteReplyLost
+@dataclass(frozen=True, slots=True)
+class RestartReplyLost:
+    """A restart takes effect, but its reply is lost, so many times."""
+
+    slot: ClassVar[str] = "restart_reply"
+    times: int | None = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RestartHangs:
+    """A machine that is restarted does not come up again, so many times."""
+
+    slot: ClassVar[str] = "restart"
+    times: int | None = None
+
+
+# --- storage --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisionTakes:
+    """A volume is there, or grown, so long after it was ordered."""
+
+    slot: ClassVar[str] = "provision"
+    seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisionFails:
+    """Making or growing a volume fails without any effect, so many times."""
+
+    slot: ClassVar[str] = "provision_fails"
+    times: int | None = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisionImpossible:
+    """Making or growing a volume is refused for good."""
+
+    slot: ClassVar[str] = "provision_impossible"
+    why: str = "the storage system has no room for it"
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisionReplyLost:
+    """Making a volume takes effect, but the reply is lost, so many times."""
+
+    slot: ClassVar[str] = "provision_reply"
+    times: int | None = 1
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeDeleteForgets:
+    """Deleting a volume fails without any effect, so many times."""
+
+    slot: ClassVar[str] = "volume_delete"
+    times: int | None = 3
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeDeleteReplyLost:
+    """Deleting a volume takes effect, but the reply is lost, so many times."""
+
+    slot: ClassVar[str] = "volume_delete_reply"
+    times: int | None = 1
+
+
+Counted: TypeAlias = (
+    OutOfStock
+    | CreateReplyLost
+    | StopUnconfirmed
+    | DeleteForgets
+    | DeleteReplyLost
+    | RestartReplyLost
+    | RestartHangs
+)
 Boot: TypeAlias = Boots | NeverReady | GpusMissing | BootFails
 
 
@@ -147,6 +222,7 @@ class Habits:
     boot: Boot = Boots()
     wipe_s: float = 0.0
     control_plane_s: float = 5.0
+    volume_s: float = 3.0
 
 
 # --- pods -----------------------------------------------------------------------------------------
@@ -224,6 +300,14 @@ MACHINE_BEHAVIOURS: tuple[type[Behaviour], ...] = (
     Wipes,
     Vanishes,
     Reregisters,
+    RestartReplyLost,
+    RestartHangs,
+    ProvisionTakes,
+    ProvisionFails,
+    ProvisionImpossible,
+    ProvisionReplyLost,
+    VolumeDeleteForgets,
+    VolumeDeleteReplyLost,
 )
 POD_BEHAVIOURS: tuple[type[PodBehaviour], ...] = (
     Obeys,

@@ -75,6 +75,7 @@ def delete(state: State, cluster_id: str) -> None:
     cluster.deleted = True
     cluster.nodes, cluster.late, cluster.views = {}, {}, None
     cluster.pending, cluster.budgets, cluster.outages = [], [], []
+    cluster.volumes = {}
     state.tell(What.CONTROL_PLANE, cluster_id=cluster_id, detail="deleted")
     state.touch(cluster_id)
 

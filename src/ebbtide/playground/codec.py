@@ -26,6 +26,7 @@ _DATA: dict[str, Any] = {
         state.Announcement,
         state.Budget,
         state.Cluster,
+        state.Disk,
         state.Due,
         state.Host,
         state.Machine,

@@ -38,6 +38,12 @@ class What(StrEnum):
     WIPED = "wiped"  # the provider has nothing left: the host is free
     REPLY_LOST = "reply lost"
     CONTROL_PLANE = "control plane"
+    RESTARTED = "restarted"  # a machine went down to come up again
+    NOTICE_TAKEN_BACK = "notice taken back"
+    VOLUME_READY = "volume ready"  # made or grown
+    VOLUME_SHOWN = "volume shown"  # its PersistentVolume stands in a cluster
+    VOLUME_DROPPED = "volume dropped"
+    VOLUME_GONE = "volume gone"
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,8 +58,9 @@ GONE = Progress(gone=True, wiped=True)
 
 
 def set_behaviour(state: State, scope: str, behaviour: Behaviour) -> None:
-    """Let `behaviour` hold in the scope ("node:<uid>", "host:<name>", "pool:<name>" or ""), counted from now
-    on.
+    """Let `behaviour` hold in the scope, counted from now on.
+
+    scope: "node:<uid>", "host:<name>", "pool:<name>", "volume:<name>", or "" for everywhere
     """
     state.behaviours.setdefault(scope, {})[behaviour.slot] = behaviour
     state.used.pop(f"{scope}|{behaviour.slot}", None)
@@ -67,7 +68,7 @@ def set_behaviour(state: State, scope: str, behaviour: Behaviour) -> None:
         state.plan(behaviour.at, "vanish", scope.removeprefix("host:"))
 
 
-def _find(state: State, machine: Machine | Order, kind: type[_B]) -> tuple[str, _B] | None:
+def find(state: State, machine: Machine | Order, kind: type[_B]) -> tuple[str, _B] | None:
     """The nearest behaviour of the kind's slot, if it is of this kind."""
     if not state.behaviours:
         return None
@@ -78,9 +79,9 @@ def _find(state: State, machine: Machine | Order, kind: type[_B]) -> tuple[str, 
     return None
 
 
-def _strikes(state: State, machine: Machine | Order, kind: type[Counted]) -> bool:
+def strikes(state: State, machine: Machine | Order, kind: type[Counted]) -> bool:
     """Whether a counted misbehaviour happens now; if so, one of its times is used up."""
-    found = _find(state, machine, kind)
+    found = find(state, machine, kind)
     if found is None:
         return False
     scope, behaviour = found
@@ -96,7 +97,7 @@ def create(state: State, order: Order) -> Machine:
     machine = state.machines.get(order.node_uid)
     if machine is None:
         machine = _begin(state, order)
-    if _strikes(state, order, CreateReplyLost):
+    if strikes(state, order, CreateReplyLost):
         state.tell(What.REPLY_LOST, cluster_id=order.cluster_id, node_uid=order.node_uid, detail="create")
         raise ReplyLost("the reply to the create was lost")
     return machine
@@ -135,7 +136,7 @@ def _check_free(state: State, order: Order, host: Host) -> None:
             state, f"host {host.name} has node {host.occupant} and was ordered for node {order.node_uid}"
         )
         raise NeverPossible(f"host {host.name} still has an instance, of node {host.occupant}")
-    if host.dead_since is not None or _strikes(state, order, OutOfStock):
+    if host.dead_since is not None or strikes(state, order, OutOfStock):
         state.tell(What.REFUSED, cluster_id=order.cluster_id, node_uid=order.node_uid, host=host.name)
         raise NoMachine(f"host {host.name} cannot be had now")
 
@@ -147,7 +148,7 @@ def _complain(state: State, what: str) -> None:
 def _boot_of(state: State, order: Order) -> Boot:
     kinds: tuple[type[Boot], ...] = (Boots, NeverReady, GpusMissing, BootFails)
     for kind in kinds:
-        found = _find(state, order, kind)
+        found = find(state, order, kind)
         if found is not None:
             return found[1]
     return state.habits.boot
@@ -189,10 +190,10 @@ def settled_stop(state: State, node_uid: str) -> bool | None:
         return True
     if machine.stop_asked_at is None:
         return None
-    found = _find(state, machine, StopUnconfirmed)
+    found = find(state, machine, StopUnconfirmed)
     if found is not None and found[1].times is None:
         return False
-    takes = _find(state, machine, StopTakes)
+    takes = find(state, machine, StopTakes)
     if takes is not None and state.now < machine.stop_asked_at + timedelta(seconds=takes[1].seconds):
         return False
     return None
@@ -205,10 +206,10 @@ def stop(state: State, node_uid: str) -> bool:
         return True
     first = machine.stop_asked_at is None
     machine.stop_asked_at = machine.stop_asked_at or state.now
-    if _strikes(state, machine, StopUnconfirmed):
+    if strikes(state, machine, StopUnconfirmed):
         _tell(state, What.STOP_UNCONFIRMED, machine)
         return False
-    takes = _find(state, machine, StopTakes)
+    takes = find(state, machine, StopTakes)
     if takes is not None:
         ends_at = machine.stop_asked_at + timedelta(seconds=takes[1].seconds)
         if first:
@@ -237,7 +238,7 @@ def settled_delete(state: State, node_uid: str) -> Progress | None:
     machine = state.machines.get(node_uid)
     if machine is None:
         return GONE
-    if any(_find(state, machine, kind) for kind in (DeleteForgets, DeleteReplyLost)):
+    if any(find(state, machine, kind) for kind in (DeleteForgets, DeleteReplyLost)):
         return None
     if machine.wiped_at is not None:
         return _progress(state, machine)
@@ -254,11 +255,11 @@ def delete(state: State, node_uid: str) -> Progress:
     machine = state.machines.get(node_uid)
     if machine is None:
         return GONE
-    if _strikes(state, machine, DeleteForgets):
+    if strikes(state, machine, DeleteForgets):
         _tell(state, What.DELETE_FAILED, machine)
         raise NothingDone("the machine could not be given back")
     progress = _give_back(state, machine)
-    if _strikes(state, machine, DeleteReplyLost):
+    if strikes(state, machine, DeleteReplyLost):
         _tell(state, What.REPLY_LOST, machine, "delete")
         raise ReplyLost("the reply to the delete was lost")
     return progress
@@ -271,7 +272,7 @@ def _give_back(state: State, machine: Machine) -> Progress:
         return Progress(gone=False, wiped=False, why="the host does not answer, so that it cannot be wiped")
     if not stop(state, machine.node_uid):
         return Progress(gone=False, wiped=False, why=_NOT_OFF)
-    wipes = _find(state, machine, Wipes)
+    wipes = find(state, machine, Wipes)
     wipe_s = wipes[1].seconds if wipes else state.habits.wipe_s
     machine.wiped_at = state.at(wipe_s)
     _tell(state, What.WIPING, machine)

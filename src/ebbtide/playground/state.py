@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import blake2b
+from typing import Any
 
 from ebbtide.core.drain import PodKind
 from ebbtide.playground.behaviours import Boot, Habits, PodBehaviour, Volume
@@ -42,6 +43,21 @@ class Machine:
     why: str = ""
     stop_asked_at: datetime | None = None
     wiped_at: datetime | None = None
+    restart_ref: str = ""
+
+
+@dataclass(slots=True)
+class Disk:
+    """A volume of the storage system. size_tib: what it has; gone_at: it is being deleted."""
+
+    volume_id: str
+    name: str
+    region: str
+    handle: str
+    wanted_tib: int = 0
+    size_tib: int = 0
+    ready_at: datetime | None = None
+    gone_at: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -167,6 +183,7 @@ class Cluster:
 
     made:    it has a control plane of ours; else it stands for one that was imported
     pending: pods without a node; late: pods that start on their node at a later moment
+    volumes: PersistentVolumes by name, as manifests
     """
 
     cluster_id: str
@@ -179,6 +196,7 @@ class Cluster:
     late: dict[str, Pod] = field(default_factory=dict)
     budgets: list[Budget] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
+    volumes: dict[str, dict[str, Any]] = field(default_factory=dict)
     views: tuple[NodeView, ...] | None = None  # cache; None after any change
 
 
@@ -212,6 +230,7 @@ class State:
     used: dict[str, int] = field(default_factory=dict)
     given_back: dict[str, str] = field(default_factory=dict)
     outages: list[Outage] = field(default_factory=list)
+    disks: dict[str, Disk] = field(default_factory=dict)
     agenda: list[Due] = field(default_factory=list)
     facts: deque[Fact] = field(default_factory=deque)
     violations: list[str] = field(default_factory=list)

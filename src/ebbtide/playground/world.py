@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from ebbtide.clock import Clock
 from ebbtide.core.drain import PodKind, PodSeen
 from ebbtide.errors import BadInput, NotFound
-from ebbtide.playground import clusters, machines, people, pods
+from ebbtide.playground import clusters, machines, people, pods, restarts, storage
 from ebbtide.playground.behaviours import Behaviour, Habits, Obeys, PodBehaviour, Vanishes, Volume
 from ebbtide.playground.engine import Engine
 from ebbtide.playground.facts import Fact, What
@@ -20,6 +21,7 @@ from ebbtide.playground.state import (
     Announcement,
     Budget,
     Cluster,
+    Disk,
     Machine,
     Node,
     NodeView,
@@ -73,6 +75,14 @@ class World(Engine):
         progress: Progress = self._act("delete", node_uid=node_uid)
         return progress
 
+    def restart_instance(self, node_uid: str, ref: str, *, hard: bool) -> Machine | None:
+        """Restart the machine, or its host; once per reference. None where there is no instance."""
+        known = restarts.settled(self._ask_provider("restart"), node_uid, ref)
+        if known is not None:
+            return known
+        machine: Machine | None = self._act("restart", node_uid=node_uid, ref=ref, hard=hard)
+        return machine
+
     def instances(self, pool: str) -> list[Machine]:
         state = self._ask_provider("list")
         return [state.machines[node_uid] for node_uid in state.pools.get(pool, {})]
@@ -105,6 +115,30 @@ class World(Engine):
         if state.outages and any(outage.covers(state.now, verb) for outage in state.outages):
             raise NothingDone("the provider does not answer")
         return state
+
+    # --- as storage: raises WorldRefusal kinds only -----------------------------------------------
+
+    def provision_volume(self, volume_id: str, name: str, region: str, size_tib: int) -> Disk:
+        """Begin to make or grow a volume, or find it as it is."""
+        known = storage.settled(self._ask_provider("provision_volume"), volume_id, size_tib)
+        if known is not None:
+            return known
+        disk: Disk = self._act(
+            "provision_volume", volume_id=volume_id, name=name, region=region, size_tib=size_tib
+        )
+        return disk
+
+    def delete_volume(self, volume_id: str) -> bool:
+        """Delete a volume; ask again until it is gone."""
+        disk = self._ask_provider("delete_volume").disks.get(volume_id)
+        if disk is None:
+            return True
+        gone: bool = self._act("delete_volume", volume_id=volume_id) if disk.gone_at is None else False
+        return gone
+
+    def disks(self) -> list[Disk]:
+        """Every volume that the storage system has."""
+        return list(self._look().disks.values())
 
     # --- as a cluster shows it: raises ClusterUnreachable only ------------------------------------
 
@@ -144,6 +178,27 @@ class World(Engine):
             return
         notice = Announcement(reason, message, deadline, at=self._state.now)
         self._act("notify", cluster_id=cluster_id, node_uid=node_uid, notice=notice)
+
+    def take_back_notice(self, cluster_id: str, node_uid: str, reason: str) -> None:
+        """Uncordon, and take the annotation of that reason away."""
+        node = self._node(cluster_id, node_uid, "take_back_notice")
+        if node is not None and (node.cordoned or any(known.reason == reason for known in node.notices)):
+            self._act("take_back_notice", cluster_id=cluster_id, node_uid=node_uid, reason=reason)
+
+    def put_volume(self, cluster_id: str, manifest: Mapping[str, Any]) -> None:
+        """Apply a PersistentVolume."""
+        shown = clusters.reach(self._look(), cluster_id, "put_volume").volumes
+        if shown.get(manifest["metadata"]["name"]) != manifest:
+            self._act("put_volume", cluster_id=cluster_id, manifest=dict(manifest))
+
+    def drop_volume(self, cluster_id: str, name: str) -> None:
+        """Delete a PersistentVolume."""
+        if name in clusters.reach(self._look(), cluster_id, "drop_volume").volumes:
+            self._act("drop_volume", cluster_id=cluster_id, name=name)
+
+    def volumes(self, cluster_id: str) -> dict[str, dict[str, Any]]:
+        """The cluster's PersistentVolumes by name, as manifests. Raises NotFound."""
+        return dict(people.cluster_of(self._look(), cluster_id).volumes)
 
     def signal(self, cluster_id: str, node_uid: str, graces: Mapping[str, int]) -> None:
         """DELETE pods of the node, with a grace in seconds by pod uid."""
@@ -192,12 +247,13 @@ class World(Engine):
         host: str | None = None,
         pool: str | None = None,
         node_uid: str | None = None,
+        volume: str | None = None,
     ) -> None:
-        """Let behaviours hold for a node, a host, a pool, or (with none named) everywhere."""
-        named = [("node", node_uid), ("host", host), ("pool", pool)]
+        """Let behaviours hold for a node, a host, a pool, a volume (its name), or (none named) everywhere."""
+        named = [("node", node_uid), ("host", host), ("pool", pool), ("volume", volume)]
         scopes = [f"{kind}:{name}" for kind, name in named if name is not None]
         if len(scopes) > 1:
-            raise BadInput("a behaviour holds for a node, a host or a pool: name one")
+            raise BadInput("a behaviour holds for a node, a host, a pool or a volume: name one")
         for behaviour in behaviours:
             if isinstance(behaviour, Vanishes) and host is None:
                 raise BadInput("it is hosts that vanish: name one", param="host")

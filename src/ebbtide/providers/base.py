@@ -98,6 +98,15 @@ class Provider(Protocol):
     async def stop(self, node_uid: str) -> bool:
         """Power off or fence. True only when it is confirmed that the machine no longer runs (or there is none)."""
 
+    async def reboot(self, node_uid: str, ref: str) -> Instance | None:
+        """Restart the machine in place; None is "not found". STARTING until it is up again.
+
+        ref names this one restart: called again with the same it begins no second one.
+        """
+
+    async def power_cycle(self, node_uid: str, ref: str) -> Instance | None:
+        """Like `reboot`, but the host's power is cut and comes back; host and identity stay."""
+
     async def delete(self, node_uid: str) -> Deletion:
         """Give the machine back and wipe it; called again until it says gone. Deleting what is gone is `gone=True`."""
 

@@ -23,7 +23,8 @@ from ebbtide.providers.base import (
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def translated() -> Iterator[None]:
+    """Turn the world's refusals into what the seams promise."""
     try:
         yield
     except NoMachine as refusal:
@@ -41,7 +42,7 @@ class SimulatedProvider:
         self._world = world
 
     async def create(self, order: InstanceOrder) -> Instance:
-        with _translated():
+        with translated():
             return _instance(
                 self._world.create_instance(
                     Order(
@@ -57,39 +58,50 @@ class SimulatedProvider:
             )
 
     async def status(self, node_uid: str) -> Instance | None:
-        with _translated():
+        with translated():
             machine = self._world.instance(node_uid)
         return _instance(machine) if machine else None
 
     async def stop(self, node_uid: str) -> bool:
-        with _translated():
+        with translated():
             return self._world.stop_instance(node_uid)
 
+    async def reboot(self, node_uid: str, ref: str) -> Instance | None:
+        return self._restart(node_uid, ref, hard=False)
+
+    async def power_cycle(self, node_uid: str, ref: str) -> Instance | None:
+        return self._restart(node_uid, ref, hard=True)
+
+    def _restart(self, node_uid: str, ref: str, *, hard: bool) -> Instance | None:
+        with translated():
+            machine = self._world.restart_instance(node_uid, ref, hard=hard)
+        return _instance(machine) if machine else None
+
     async def delete(self, node_uid: str) -> Deletion:
-        with _translated():
+        with translated():
             progress = self._world.delete_instance(node_uid)
         return Deletion(progress.gone, progress.wiped, progress.why)
 
     async def create_control_plane(self, cluster_id: str, name: str) -> ControlPlane:
-        with _translated():
+        with translated():
             return self._control_plane(self._world.create_control_plane(cluster_id, name))
 
     async def control_plane(self, cluster_id: str) -> ControlPlane | None:
-        with _translated():
+        with translated():
             cluster = self._world.control_plane(cluster_id)
         return self._control_plane(cluster) if cluster else None
 
     async def delete_control_plane(self, cluster_id: str) -> bool:
-        with _translated():
+        with translated():
             self._world.delete_control_plane(cluster_id)
         return True
 
     async def list_control_planes(self) -> list[str]:
-        with _translated():
+        with translated():
             return self._world.control_planes()
 
     async def list(self, pool: str) -> list[Instance]:
-        with _translated():
+        with translated():
             return [_instance(machine) for machine in self._world.instances(pool)]
 
     def _control_plane(self, cluster: Cluster) -> ControlPlane:

@@ -15,6 +15,7 @@ from ebbtide.services.claims import ClaimService
 from ebbtide.services.clusters import ClusterService
 from ebbtide.services.fleet import FleetService
 from ebbtide.services.usage import UsageService
+from ebbtide.services.volumes import VolumeService
 from ebbtide.settings import Settings
 from ebbtide.store.db import Database
 
@@ -27,6 +28,7 @@ class Services:
     fleet: FleetService
     usage: UsageService
     audit: AuditService
+    volumes: VolumeService
 
 
 def build(db: Database, settings: Settings, ids: Ids) -> Services:
@@ -39,4 +41,5 @@ def build(db: Database, settings: Settings, ids: Ids) -> Services:
         fleet=FleetService(db, ids, settings, planner),
         usage=UsageService(db),
         audit=AuditService(db),
+        volumes=VolumeService(db, ids, settings),
     )

@@ -9,7 +9,8 @@ from ebbtide.core.clusters import ClusterPhase
 from ebbtide.core.nodes import EndReason, Phase
 from ebbtide.errors import BadInput, Conflict, Forbidden, NotFound
 from ebbtide.ids import Ids, is_uuid4
-from ebbtide.services import quotas
+from ebbtide.services import quotas, replays
+from ebbtide.services import volumes as volume_services
 from ebbtide.services.audit import record
 from ebbtide.services.capacity import Demand, Planner
 from ebbtide.services.details import (
@@ -24,7 +25,7 @@ from ebbtide.services.details import (
 )
 from ebbtide.services.views import cluster_details, event_details
 from ebbtide.settings import Settings
-from ebbtide.store import access, claims, clusters, events, fleet, nodes, pools, requests, visits
+from ebbtide.store import access, claims, clusters, events, fleet, nodes, pools, visits
 from ebbtide.store.clusters import ClusterRow
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.nodes import Move
@@ -32,7 +33,6 @@ from ebbtide.store.pools import PoolRow
 from ebbtide.store.visits import Loop
 
 MOST_GPUS = 1_000_000
-RETRY_WITHIN_S = 120  # a client's retry of the same body in this span is the same create (contract 1.6)
 
 
 class ClusterService:
@@ -99,8 +99,7 @@ class ClusterService:
         """
 
         async def work(tx: Tx) -> str:
-            await requests.lock(tx, caller.key_id, replay.token or replay.body_hash)
-            seen = await _seen(tx, caller, replay)
+            seen = await replays.seen(tx, caller, replay)
             return seen or await self._create(tx, caller, order, replay)
 
         cluster_id = await self._db.run(work)
@@ -147,9 +146,8 @@ class ClusterService:
         )
         await self._planner.promise(tx, pool, demand)
         await visits.hint(tx, Loop.CLUSTER, [cluster_id])
-        await requests.remember(
-            tx, key_id=caller.key_id, token=replay.token, body_hash=replay.body_hash, cluster_id=cluster_id
-        )
+        await self._give_volume(tx, order, cluster_id, project_id)
+        await replays.remember(tx, caller, replay, cluster_id)
         after = {
             "name": order.cluster_name,
             "num_gpus": order.num_gpus,
@@ -157,6 +155,28 @@ class ClusterService:
         }
         await record(tx, caller, "cluster.create", cluster_id, after=after)
         return cluster_id
+
+    async def _give_volume(self, tx: Tx, order: ClusterOrder, cluster_id: str, project_id: str) -> None:
+        """The volume that the order brings along, or names."""
+        if order.shared_volume is not None:
+            volume_services.check_offered(self._settings)
+            volume_services.check_inline(order.shared_volume, region=order.region, project_id=project_id)
+            await volume_services.insert(
+                tx,
+                order.shared_volume,
+                volume_id=self._ids.uuid4(),
+                project_id=project_id,
+                settings=self._settings,
+                cluster_id=cluster_id,
+            )
+        if order.volume_id is not None:
+            await volume_services.attach(
+                tx,
+                volume_id=order.volume_id,
+                cluster_id=cluster_id,
+                project_id=project_id,
+                region=order.region,
+            )
 
     async def _choose_pool(self, tx: Tx, candidates: Sequence[PoolRow], order: ClusterOrder) -> PoolRow:
         """The first pool, by name, that can supply the order; the last one if none can, whose refusal then is
@@ -294,22 +314,6 @@ async def _visible(tx: Tx, caller: Caller, cluster_id: str) -> ClusterRow:
     ):
         raise NotFound(f"there is no cluster {cluster_id[:80]!r}", code="cluster_not_found")
     return row
-
-
-async def _seen(tx: Tx, caller: Caller, replay: Replay) -> str | None:
-    if replay.token is not None:
-        seen = await requests.by_token(tx, caller.key_id, replay.token)
-        if seen and seen.body_hash != replay.body_hash:
-            raise Conflict(
-                f"this idempotency key was used for another request: its body had the hash {seen.body_hash}, "
-                f"this one has {replay.body_hash}. Use a new key for a new request.",
-                code="idempotency_key_reused",
-            )
-    elif replay.is_retry:
-        seen = await requests.by_body(tx, caller.key_id, replay.body_hash, within_s=RETRY_WITHIN_S)
-    else:
-        seen = None
-    return seen.cluster_id if seen else None
 
 
 async def _project(tx: Tx, caller: Caller, project_id: str | None) -> str:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from ebbtide.core.claims import ClaimKind, ClaimState
 from ebbtide.core.clusters import ClusterPhase
 from ebbtide.core.nodes import ComputeClass, DrainKind, EndReason, Phase
+from ebbtide.core.volumes import VolumeStatus
 
 
 class Role(StrEnum):
@@ -89,6 +90,41 @@ class NodeDetails:
 
 
 @dataclass(frozen=True, slots=True)
+class VolumeDetails:
+    """size_tib: the size ordered. why: what keeps it from being so, where something does."""
+
+    id: str
+    name: str
+    project_id: str
+    region: str
+    size_tib: int
+    status: VolumeStatus
+    cluster_id: str | None
+    why: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeOrder:
+    """A new volume, alone or with a cluster. instance_cluster_id: a cluster in whose region it must be."""
+
+    name: str
+    region: str
+    size_tib: int
+    project_id: str | None = None
+    is_lifecycle_independent: bool = False
+    instance_cluster_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeChange:
+    """None: unchanged. The immutable fields are only compared."""
+
+    size_tib: int | None = None
+    immutable: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class EventDetails:
     """number: this event's place in its cluster's stream; numbers have no gaps and are never reused."""
 
@@ -145,6 +181,7 @@ class ClusterDetails:
     events: tuple[EventDetails, ...] = ()  # of the last 72 hours, oldest first
     phases: tuple[PhaseChange, ...] = ()
     fill: FillState | None = None
+    volumes: tuple[VolumeDetails, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +200,8 @@ class ClusterOrder:
     cuda_version: str | None = None
     nvidia_driver_version: str | None = None
     echo: Mapping[str, object] = field(default_factory=dict)
+    shared_volume: VolumeOrder | None = None  # made with the cluster
+    volume_id: str | None = None  # or one that there is
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,16 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from ebbtide.core.nodes import ALLOCATED, ComputeClass, DrainKind, EndReason, Phase
-from ebbtide.services.details import ClusterDetails, EventDetails, FillState, NodeDetails, PhaseChange
-from ebbtide.store import clusters, events, reading
+from ebbtide.services.details import (
+    ClusterDetails,
+    EventDetails,
+    FillState,
+    NodeDetails,
+    PhaseChange,
+    VolumeDetails,
+)
+from ebbtide.services.volumes import volume_details
+from ebbtide.store import clusters, events, reading, volumes
 from ebbtide.store.clusters import ClusterRow, PhaseRow
 from ebbtide.store.db import Tx
 from ebbtide.store.events import EventRow
@@ -66,12 +74,16 @@ async def cluster_details(
     by_cluster: dict[str, list[NodeDetails]] = defaultdict(list)
     for row in node_rows:
         by_cluster[row.cluster_id or ""].append(node_details(row, histories[row.uid]))
+    attached: dict[str, list[VolumeDetails]] = defaultdict(list)
+    for volume in await volumes.of_clusters(tx, ids):
+        attached[volume.cluster_id or ""].append(volume_details(volume))
     return tuple(
         _details(
             row,
             by_cluster[row.id],
             seen[row.id],
             phases[row.id],
+            attached[row.id],
             kubeconfig=tx.sealer.open_optional(row.kubeconfig) if with_kubeconfig else None,
         )
         for row in rows
@@ -90,6 +102,7 @@ def _details(
     nodes: Sequence[NodeDetails],
     seen: Sequence[EventDetails],
     phases: Sequence[PhaseRow],
+    attached: Sequence[VolumeDetails],
     *,
     kubeconfig: str | None,
 ) -> ClusterDetails:
@@ -120,6 +133,7 @@ def _details(
         events=tuple(seen),
         phases=tuple(PhaseChange(phase.phase, phase.at) for phase in phases),
         fill=_fill(row),
+        volumes=tuple(attached),
     )
 
 

@@ -9,22 +9,27 @@ from datetime import timedelta
 
 from ebbtide.core.clusters import ClusterPhase, phase_of
 from ebbtide.core.nodes import ALLOCATED, ComputeClass, EndReason, Phase
+from ebbtide.drivers.base import ClusterRef, Driver, DriverError
 from ebbtide.providers.base import Provider
 from ebbtide.settings import Settings
-from ebbtide.store import clusters, nodes, visits
+from ebbtide.store import clusters, nodes, visits, volumes
 from ebbtide.store.clusters import ClusterRow
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.visits import Loop, Visit
 from ebbtide.workers.outcome import Outcome, finish
 from ebbtide.workers.single import SingleVisits
 
+DROP_LIMIT_S = 600  # a cluster that does not answer keeps its deletion waiting for so long, not for ever
+_ENDED_EARLY = (EndReason.LOST, EndReason.FAILED, EndReason.REMEDIATED)
+
 
 class Clusters(SingleVisits):
     loop = Loop.CLUSTER
 
-    def __init__(self, db: Database, settings: Settings, provider: Provider) -> None:
+    def __init__(self, db: Database, settings: Settings, provider: Provider, driver: Driver) -> None:
         super().__init__(db, settings)
         self._provider = provider
+        self._driver = driver
 
     async def visit(self, visit: Visit) -> Outcome:
         async with self._db.read() as tx:
@@ -58,6 +63,7 @@ class Clusters(SingleVisits):
                 tx, Loop.LIFECYCLE, [node.uid for node in waiting], clusters=[row.id] * len(waiting)
             )
             await visits.hint(tx, Loop.OBSERVATION, [row.id])
+            await volumes.wake(tx, row.id)
             await visits.hint(tx, Loop.FULFILLMENT, [row.pool])
             phase = await self._follow(tx, row.id)
             return await finish(tx, visit, Outcome(f"the control plane is ready; the cluster is {phase}"))
@@ -77,7 +83,8 @@ class Clusters(SingleVisits):
             standard_wanted=row.standard_hosts,
             standard_running=running,
             lost_standard=row.phase is ClusterPhase.DEGRADED
-            or any(node.end_reason in (EndReason.LOST, EndReason.FAILED) for node in standard),
+            or any(node.end_reason in _ENDED_EARLY for node in standard),
+            volumes_ready=row.first_ready_at is not None or await volumes.all_shown(tx, row.id),
         )
         if after is not row.phase:
             ready = (
@@ -96,6 +103,10 @@ class Clusters(SingleVisits):
                 return await finish(
                     tx, visit, Outcome("waiting for its nodes to go")
                 )  # each of their ends wakes this
+        if waiting := await self._drop_volumes(row):
+            async with self._db.transaction() as tx:
+                again = tx.now + timedelta(seconds=self._settings.retry_in_s(visit.failures))
+                return await finish(tx, visit, Outcome(waiting, again, failed=True))
         gone = await self._provider.delete_control_plane(row.id)
         async with self._db.transaction() as tx:
             if not gone:
@@ -110,5 +121,23 @@ class Clusters(SingleVisits):
                 kubeconfig=None,
                 control_plane_ready=False,
             )
+            await volumes.release(tx, row.id)
             await visits.drop(tx, Loop.OBSERVATION, [row.id])
             return await finish(tx, visit, Outcome("deleted"))
+
+    async def _drop_volumes(self, row: ClusterRow) -> str | None:
+        """Take the cluster's PersistentVolumes away while it can be told; answer what is waited for."""
+        async with self._db.read() as tx:
+            shown = [one for one in await volumes.of_clusters(tx, [row.id]) if one.shown_tib is not None]
+            waited_s = (tx.now - row.deleting_at).total_seconds() if row.deleting_at else 0.0
+        ref = ClusterRef(row.id, row.name, self._db.sealer.open_optional(row.kubeconfig))
+        for volume in shown:
+            try:
+                if await self._driver.drop_volume(ref, volume.name):
+                    continue
+                why = f"waiting for volume {volume.name} to leave the cluster"
+            except DriverError as error:
+                why = error.message
+            if waited_s < DROP_LIMIT_S:
+                return why
+        return None

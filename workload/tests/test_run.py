@@ -19,17 +19,19 @@ from ebbtide_workload.run import environment_of, exit_code
 from ebbtide_workload.run_supervisor import Ended
 
 COUNTS = """
+def tell(text):
+    os.write(1, (text + "\\n").encode())  # a line at once: several processes share the output
 got = []
 def handler(signum, frame):
     got.append(signum)
-    print(os.getpid(), "got", signum, flush=True)
+    tell(f"{os.getpid()} got {signum}")
 signal.signal(signal.SIGTERM, handler)
-print("up", os.getpid(), flush=True)
+tell(f"up {os.getpid()}")
 end = time.monotonic() + 60
 while not got and time.monotonic() < end:
     time.sleep(0.01)
 time.sleep(0.7)
-print(os.getpid(), "leaves after", len(got), flush=True)
+tell(f"{os.getpid()} leaves after {len(got)}")
 """
 
 TRAIN = """

@@ -11,7 +11,7 @@ import structlog
 
 from ebbtide.core.clusters import ClusterPhase
 from ebbtide.core.nodes import Phase
-from ebbtide.providers.base import Provider
+from ebbtide.providers.base import Provider, ProviderError
 from ebbtide.settings import Settings
 from ebbtide.store import clusters, nodes, visits
 from ebbtide.store.db import Database
@@ -49,8 +49,11 @@ class Leaks(SingleVisits):
         for instance in leaked:
             visit.check(self._db.clock.now())
             log.warning("instance without a node", instance=instance.instance_id, host=instance.host_name)
-            if await self._provider.stop(instance.node_uid):
-                await self._provider.delete(instance.node_uid)
+            try:
+                if await self._provider.stop(instance.node_uid):
+                    await self._provider.delete(instance.node_uid)
+            except ProviderError as error:  # the others go all the same; this one is tried again next time
+                log.warning("it stays for now", instance=instance.instance_id, why=error.message)
         missing = await self._missing(live, {instance.node_uid for instance in listed})
         return f"{len(listed)} instances; {len(leaked)} nobody's, {missing} missing"
 

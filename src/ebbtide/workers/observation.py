@@ -75,11 +75,18 @@ class Observation:
         # Quiet clusters are finished together in one statement; what changed gets a transaction of its own.
         quiet = [look for look in looks if not look.changes]
         for group in ([quiet] if quiet else []) + [[look] for look in looks if look.changes]:
-            try:
-                await self._db.run(partial(self._write, looks=group))
-            except LeaseLost as lost:
-                log.info("observation given up", why=lost.message)
+            await self._finish(group)
         return [look.outcome for look in looks]
+
+    async def _finish(self, looks: Sequence[_Look]) -> None:
+        try:
+            await self._db.run(partial(self._write, looks=looks))
+        except LeaseLost as lost:
+            if len(looks) > 1:  # one lease is lost (its cluster was just deleted, say); the others are good
+                for look in looks:
+                    await self._finish([look])
+            else:
+                log.info("observation given up", why=lost.message)
 
     async def _look(self, visit: Visit, row: ClusterRow | None, known: Sequence[NodeRow]) -> _Look:
         if row is None or not row.control_plane_ready:
@@ -128,7 +135,9 @@ class Observation:
         last_good = min(last_good, look.at)
         gone = await self._is_gone(node)
         waited_s = (look.at - last_good).total_seconds()
-        if gone or waited_s >= self._settings.lost_after_s:
+        # Not at the first such look: after a long silence the last good one is long ago, and proves nothing.
+        again = node.healthy_until is not None
+        if gone or (again and waited_s >= self._settings.lost_after_s):
             look.lost.append(_lost(node, look.at, last_good))
         elif node.healthy_until is None:
             look.facts[node.uid] = {"healthy_until": last_good}

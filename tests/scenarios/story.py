@@ -7,9 +7,11 @@ are looked at.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
 
 from ebbtide.core.drain import PodKind
 from ebbtide.core.metering import epoch_s
@@ -17,6 +19,7 @@ from ebbtide.core.nodes import ComputeClass, Phase
 from ebbtide.playground.behaviours import Obeys, PodBehaviour, Volume
 from ebbtide.playground.facts import Fact, What
 from ebbtide.playground.flaky import Flaky
+from ebbtide.services import Services
 from ebbtide.services.details import (
     Caller,
     ClaimDetails,
@@ -33,8 +36,13 @@ from ebbtide.services.details import (
 from ebbtide.services.fleet_file import FleetFile, parse
 from ebbtide.settings import Settings
 from ebbtide.simulation import Simulation
+from ebbtide.workers.outcome import LoopWorker
 from ebbtide.workers.runner import Findings
+from tests.scenarios.doubling import How, twice
+from tests.scenarios.killing import Killed, Killer
 from tests.scenarios.watch import Watch
+
+T = TypeVar("T")
 
 REGION, POOL, GPU_TYPE = "eu-1", "eu-h100", "H100_SXM"
 GPUS = 8
@@ -77,12 +85,15 @@ class Story:
         side_by_side: bool = False,
     ) -> None:
         self.flaky = Flaky()
+        self.killer = Killer()
+        self.revives = False  # whether a killed process is started again at once
+        self.worker: Callable[[LoopWorker], LoopWorker] | None = None
         self.sim = Simulation(
             database_url,
             settings=settings,
             seed=seed,
-            provider=self.flaky.wrap,
-            driver=self.flaky.wrap,
+            provider=lambda plain: self.killer.wrap(self.flaky.wrap(plain)),
+            driver=lambda plain: self.killer.wrap(self.flaky.wrap(plain)),
             inline=not side_by_side,
         )
         self.world = self.sim.world
@@ -93,8 +104,22 @@ class Story:
         self._died_at: datetime | None = None
 
     async def begin(self, file: FleetFile) -> Story:
+        self._attend()
         await self.sim.begin(file)
         return self
+
+    def doubles(self, how: How) -> None:
+        """From now on every visit is made twice."""
+        self.worker = twice(self.watch, how)
+        self._attend()
+
+    def _attend(self) -> None:
+        """Stand beside the process that lives now."""
+        system = self.sim.system
+        self.killer.watch(system.db)
+        if self.worker is not None:
+            runner = system.runner
+            runner._workers = {loop: self.worker(worker) for loop, worker in runner._workers.items()}
 
     async def end(self) -> None:
         """Close everything, having looked once more."""
@@ -113,10 +138,29 @@ class Story:
 
     async def passes(self, seconds: float) -> None:
         """So much time passes, and everything in it happens."""
-        await self.sim.run_for(seconds)
+        await self.until(self.now + timedelta(seconds=seconds))
 
     async def until(self, instant: datetime) -> None:
-        await self.sim.run_until(instant)
+        await self._survive(partial(self.sim.run_until, instant))
+
+    async def asks(self, request: Callable[[Services], Awaitable[T]]) -> T:
+        """A request; its client sends it again when the process dies under it."""
+        answer = await self._survive(lambda: request(self.sim.system.services))
+        self.look()
+        return answer
+
+    async def _survive(self, work: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await work()
+            except Killed:
+                if not self.revives:
+                    raise
+                armed, self.killer.armed = self.killer.armed, False
+                await self.dies()
+                await self.starts()
+                self.look()
+                self.killer.armed = armed
 
     async def dies(self) -> None:
         """The process is killed; the world goes on without it."""
@@ -130,6 +174,7 @@ class Story:
     async def starts(self) -> Findings:
         """A new process begins, over what the old one left."""
         findings = await self.sim.start()
+        self._attend()
         if self._died_at is not None:
             self.watch.down.append((self._died_at, self.now))
             self._died_at = None
@@ -139,7 +184,9 @@ class Story:
 
     async def caller(self, who: str = "acme", role: Role = Role.MEMBER) -> Caller:
         if (who, role) not in self._callers:
+            armed, self.killer.armed = self.killer.armed, False
             self._callers[who, role] = await self.sim.caller(who, role)
+            self.killer.armed = armed
         return self._callers[who, role]
 
     async def operator(self) -> Caller:
@@ -157,9 +204,9 @@ class Story:
         """A tenant creates a cluster."""
         self._requests += 1
         order = ClusterOrder(name, REGION, GPU_TYPE, num_gpus=gpus, num_preemptible_gpus=target)
-        replay = Replay(body_hash=f"{name}/{gpus}/{target}", token=token)
-        made = await self.sim.system.services.clusters.create(await self.caller(who), order, replay)
-        self.look()
+        replay = Replay(f"{name}/{gpus}/{target}", token or f"request {self._requests}")
+        caller = await self.caller(who)
+        made = await self.asks(lambda services: services.clusters.create(caller, order, replay))
         return Cluster(self, who, made.id)
 
     async def claims(self, hosts: int, ref: str, for_whom: str = "another platform") -> ClaimDetails:
@@ -175,9 +222,8 @@ class Story:
 
     async def gives_back(self, ref: str, *hosts: str) -> ClaimDetails:
         """Another system gives hosts back, all of them if none is named."""
-        answer = await self.sim.system.services.claims.give_back(await self.operator(), ref, hosts or None)
-        self.look()
-        return answer
+        operator = await self.operator()
+        return await self.asks(lambda services: services.claims.give_back(operator, ref, hosts or None))
 
     # what is seen
 
@@ -240,14 +286,12 @@ class Cluster:
     async def changes(self, *, gpus: int | None = None, target: int | None = None) -> ClusterDetails:
         change = ClusterChange(num_gpus=gpus, num_preemptible_gpus=target)
         caller = await self.story.caller(self.who)
-        answer = await self.story.sim.system.services.clusters.update(caller, self.id, change)
-        self.story.look()
-        return answer
+        return await self.story.asks(lambda services: services.clusters.update(caller, self.id, change))
 
     async def is_deleted(self) -> None:
         """The tenant deletes it."""
-        await self.story.sim.system.services.clusters.delete(await self.story.caller(self.who), self.id)
-        self.story.look()
+        caller = await self.story.caller(self.who)
+        await self.story.asks(lambda services: services.clusters.delete(caller, self.id))
 
     async def nodes(self, compute_class: ComputeClass = PREEMPTIBLE) -> list[NodeDetails]:
         """Nodes in it now, in the order of their making."""

@@ -20,7 +20,7 @@ from tests.scenarios.story import BOOT_S, GPUS, JOINED_BY_S, MINUTE, POOL, WIPE_
 
 
 async def test_d1_a_pod_that_lands_around_the_cordon_gets_its_window(given: Begin) -> None:
-    """D1: bound 200 ms before the cordon, and bound after it: each gets SIGTERM and what is left of the window."""
+    """D1: bound 200 ms before the cordon, and bound after it: each gets SIGTERM and what is left."""
     story = await given(hosts=2)
     acme = await story.orders("acme", target=GPUS)
     await story.passes(JOINED_BY_S)
@@ -52,7 +52,7 @@ async def test_d3_an_order_that_is_not_committed_touches_no_node(given: Begin) -
 
 
 async def test_d3_from_the_notice_on_a_reclaim_is_final(given: Begin) -> None:
-    """D3, after T+0: the order goes away, the drain goes on to its end, and the host goes to whoever is next."""
+    """D3, after T+0: the order goes away, the drain does not, and the host goes to whoever is next."""
     story = await given(hosts=2)
     acme = await story.orders("acme", target=GPUS)
     await story.passes(JOINED_BY_S)
@@ -133,7 +133,7 @@ async def test_d8_a_host_is_offered_to_nobody_until_it_is_wiped(given: Begin) ->
 
 
 async def test_d9_a_node_without_its_gpus_is_on_its_way_and_no_second_is_lent(given: Begin) -> None:
-    """D9: Ready but still installing drivers counts as in flight, is not billed, and is sent back at the limit."""
+    """D9: Ready but still installing drivers is in flight: not billed, and sent back at the limit."""
     story = await given(hosts=4)
     acme = await story.orders("acme")
     await story.passes(JOINED_BY_S)

@@ -67,7 +67,7 @@ async def test_g3_five_restarts_are_no_preemptions(noticed: Setting) -> None:
 
 
 async def test_down_for_longer_than_the_window_the_pods_get_a_late_notice_once(noticed: Setting) -> None:
-    """Promise 3's exception: 60 s once, an event, a credit line; the deadline stays, nothing is billed past it."""
+    """Promise 3: 60 s once, an event, a credit line; the deadline stays, nothing is billed past it."""
     story, acme, node, t0 = await noticed()
     deadline = t0 + timedelta(minutes=5)
     await story.dies()
@@ -127,7 +127,7 @@ async def test_down_for_a_part_of_the_window_the_original_deadline_holds(noticed
 
 
 async def test_pods_that_had_their_notice_get_no_second_one(noticed: Setting) -> None:
-    """Down past the deadline, but SIGTERM had been sent in time: the node leaves at once, nothing is credited."""
+    """Down past the deadline, but SIGTERM was sent in time: the node leaves at once, no credit."""
     story, acme, node, t0 = await noticed()
     await story.passes(10)
     await story.dies()
@@ -160,7 +160,7 @@ async def test_down_while_nothing_drains_bills_what_was_there(given: Begin) -> N
 
 
 async def test_killed_after_the_cordon_and_before_the_first_sigterm(given: Begin) -> None:
-    """The worker had begun, but no pod was told before it was away for longer than the window: late notice."""
+    """The worker had begun, but no pod was told; then nobody was there for longer than the window."""
     story = await given(hosts=2)
     acme = await story.orders("acme", target=GPUS)
     await story.passes(JOINED_BY_S)

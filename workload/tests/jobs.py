@@ -21,6 +21,8 @@ from pathlib import Path
 import ebbtide_workload
 from ebbtide_workload import Checkpoints, Guard
 
+sys.stdout.reconfigure(line_buffering=True)  # a line at once, whole, though threads and children write as well
+
 def load(folder):
     print("loaded", (folder / "step").read_text(), flush=True)
 """
@@ -31,7 +33,7 @@ def environment(**extra: str) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("EBBTIDE_", "KUBERNETES_", "SLURM_"))}
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "LOCAL_RANK"):
         kept.pop(name, None)
-    return {**kept, "PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1", **extra}
+    return {**kept, "PYTHONPATH": str(SOURCE), **extra}
 
 
 def eventually(holds: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> None:

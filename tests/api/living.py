@@ -107,9 +107,11 @@ def living(database_url: str, settings: Settings | None = None) -> Iterator[Livi
     if thread.failure:
         raise thread.failure
     assert thread.living
-    yield thread.living
-    thread.stop.set()
-    thread.thread.join(30)
+    try:
+        yield thread.living
+    finally:
+        thread.stop.set()
+        thread.thread.join(30)
     assert not thread.thread.is_alive()
     if thread.failure:
         raise thread.failure

@@ -21,7 +21,7 @@ from pathlib import Path
 import ebbtide_workload
 from ebbtide_workload import Checkpoints, Guard
 
-sys.stdout.reconfigure(line_buffering=True)  # a line at once, whole, though threads and children write as well
+sys.stdout.reconfigure(line_buffering=True)  # whole lines, though threads and children write as well
 
 def load(folder):
     print("loaded", (folder / "step").read_text(), flush=True)

@@ -213,6 +213,21 @@ def test_a_notice_file_is_heard(tmp_path: Path, jobs: Jobs, how: str) -> None:
         assert "step 0" not in job.out, "no new work is begun"
 
 
+def test_a_notice_of_the_callers_own_that_came_before_the_guard_counts(tmp_path: Path, jobs: Jobs) -> None:
+    job = jobs.python(
+        """
+        notice = ebbtide_workload.Notice(grace_s=60).open()
+        notice.tell("the queue", reason="its turn is over")
+        guard = Guard(sys.argv[1], notice=notice)
+        guard.resume(load)
+        """,
+        tmp_path / "ck",
+    )
+    assert job.end() == 85, job.out
+    assert "notice from the queue: its turn is over" in job.out
+    assert "nothing was begun" in job.out
+
+
 def test_a_window_that_does_not_fit_is_said_and_saves_come_more_often(tmp_path: Path, jobs: Jobs) -> None:
     """J8: p95 = 280 s in a window of 297 s."""
     root = tmp_path / "ck"

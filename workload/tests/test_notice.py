@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from jobs import Jobs
+
+from ebbtide_workload.notice import Notice
 
 
 def test_the_watcher_hears_while_the_main_thread_is_in_native_code(jobs: Jobs) -> None:
@@ -42,6 +45,18 @@ def test_a_notice_says_deadline_seconds_left_and_reason(jobs: Jobs) -> None:
     )
     assert job.end() == 0, job.out
     assert "signal SIGTERM; told by hand ['SIGTERM', 'mine']" in job.out
+
+
+@pytest.mark.parametrize(("host", "grace_s"), [("10.0.0.1", 297.0), (None, 900.0)])
+def test_a_drain_cuts_a_long_grace_to_its_window(
+    monkeypatch: pytest.MonkeyPatch, host: str | None, grace_s: float
+) -> None:
+    """A10: a grace above the window is silently useless in Kubernetes; elsewhere it is what it is."""
+    if host:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    else:
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert Notice(grace_s=900, file="none").grace_s == grace_s
 
 
 def test_slurms_signal_is_a_notice(jobs: Jobs) -> None:

@@ -104,6 +104,8 @@ class Guard:
         self.world = self._together.world if self._together else 1
         self._journal = Journal.from_environment(self.checkpoints.timeline_path if self.rank == 0 else None)
         self.notice.listen(self._heard)
+        for heard in self.notice.heard:
+            self._heard(heard)
         self.notice.every_look(self._look)
         if notice is None:
             self.notice.open()

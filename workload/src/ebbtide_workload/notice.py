@@ -96,7 +96,7 @@ class Notice:
 
     @property
     def grace_s(self) -> float:
-        """Seconds we get from the signal to the kill, as far as known; in Kubernetes never more than the window."""
+        """Seconds we get from the signal to the kill, as far as known; in Kubernetes at most the window."""
         known_s = self._known_grace_s() or settings.DEFAULT_GRACE_S
         return min(settings.WINDOW_S, known_s) if settings.in_kubernetes() else known_s
 

@@ -46,6 +46,13 @@ def _lives(pid: int) -> bool:
         return False
 
 
+def _group(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
 def child(path: Path, on_term: str = "") -> list[str]:
     """A shell that writes its process id and waits; `on_term`: what it does then instead of ending."""
     trap = f"trap '{on_term}' TERM; " if on_term else ""
@@ -65,8 +72,13 @@ async def test_stop_ends_it_and_may_be_called_again(tmp_path: Path) -> None:
     kept = keep(child(tmp_path / "pid"), tmp_path / "log")
     pid = await until_written(tmp_path / "pid")
     assert _lives(pid)
+    group = os.getpgid(pid)
     await kept.stop()
     assert not _lives(pid)
+    late = monotonic() + 3  # far less than the keeper's own limit
+    while left := [each for each in psutil.pids() if _lives(each) and _group(each) == group]:
+        assert monotonic() < late, f"{left} were left"
+        await asyncio.sleep(0.05)
     assert kept.exit_code == 128 + signal.SIGTERM
     await kept.stop()
 

@@ -48,13 +48,17 @@ def _cannot_run(message: str) -> NoReturn:
     pytest.skip(reason=message.splitlines()[0])
 
 
-@pytest.fixture(scope="session")
-def programs() -> dict[str, Path]:
-    """The paths of all programs that live tests need."""
+def _require(*names: str) -> dict[str, Path]:
     try:
-        return places().require((*CONTROL_PLANE, "kwok"))
+        return places().require(names)
     except MissingPrograms as missing:
         _cannot_run(missing.message)
+
+
+@pytest.fixture(scope="session")
+def programs() -> dict[str, Path]:
+    """The paths of a control plane's programs."""
+    return _require(*CONTROL_PLANE)
 
 
 @pytest.fixture(scope="session")
@@ -81,14 +85,10 @@ def kubectl(plane: ControlPlane, kubectl_program: Path) -> Kubectl:
 
 
 @pytest.fixture(scope="session")
-def kwok(plane: ControlPlane, programs: dict[str, Path]) -> Iterator[Kept]:
+def kwok(plane: ControlPlane) -> Iterator[Kept]:
     """Plays the kubelets of all nodes: renews their leases, runs pods, ends them on SIGTERM as a job does."""
-    command: list[str | Path] = [
-        programs["kwok"],
-        f"--kubeconfig={plane.kubeconfig}",
-        "--manage-all-nodes=true",
-    ]
-    command += [f"--config={_HERE / 'stages.yaml'}", "--server-address=127.0.0.1:0"]
+    command: list[str | Path] = [_require("kwok")["kwok"], f"--kubeconfig={plane.kubeconfig}"]
+    command += ["--manage-all-nodes=true", f"--config={_HERE / 'stages.yaml'}"]
     with (plane.folder / "logs" / "kwok.log").open("wb") as output:
         kept = Kept("kwok", command, output=output, folder=plane.folder)
     yield kept

@@ -28,8 +28,11 @@ class Fleet:
         if placement == "explicit":
             taint = f"{CLASS}=preemptible:NoSchedule"
             self.kubectl("taint", "nodes", f"--selector={CLASS}=preemptible", "--overwrite", taint)
-        elif any(node["spec"].get("taints") for node in self.kubectl.items("nodes")):
+        elif any(taint["key"] == CLASS for taint in self._taints()):
             self.kubectl("taint", "nodes", f"--selector={CLASS}=preemptible", f"{CLASS}:NoSchedule-")
+
+    def _taints(self) -> list[Json]:
+        return [taint for node in self.kubectl.items("nodes") for taint in node["spec"].get("taints", [])]
 
     def class_of(self, node: str) -> str:
         """The compute class of a node."""

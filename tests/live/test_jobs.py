@@ -29,7 +29,7 @@ def job(kubectl: Kubectl, fleet: Fleet) -> Iterator[Json]:
     kubectl.apply(one)
     eventually(lambda: None if _running(kubectl) else "no pod runs")
     yield one
-    kubectl("delete", "job", one["metadata"]["name"], "--timeout=60s")
+    kubectl("delete", "job", one["metadata"]["name"], "--cascade=foreground", "--timeout=60s")
     kubectl("uncordon", "--selector=kubernetes.io/hostname")
 
 

@@ -32,16 +32,28 @@ def test_it_applies_strictly_as_it_stands(kubectl: Kubectl, cleaned: Cleaned, pa
     assert len(found) == len(Manifest.read(path).objects)
 
 
-@pytest.mark.parametrize("stem", ["job", "jobset", "raycluster", "trainjob", "kueue"])
+@pytest.mark.parametrize(
+    ("stem", "kind"),
+    [
+        ("job", "Job"),
+        ("jobset", "JobSet"),
+        ("raycluster", "RayCluster"),
+        ("trainjob", "TrainJob"),
+        ("trainjob", "ClusterTrainingRuntime"),
+        ("kueue", "ClusterQueue"),
+        ("kueue", "LocalQueue"),
+        ("kueue", "ResourceFlavor"),
+    ],
+)
 @pytest.mark.usefixtures("crds")
-def test_a_misspelt_field_is_refused(kubectl: Kubectl, tmp_path: Path, stem: str) -> None:
+def test_a_misspelt_field_is_refused(kubectl: Kubectl, tmp_path: Path, stem: str, kind: str) -> None:
     """The test above would notice: each of these kinds is checked field by field."""
-    objects = list(Manifest.read(FOLDER / f"{stem}.yaml").objects)
-    objects[-1]["spec"]["graceSecond"] = 300
-    spoilt = tmp_path / "spoilt.yaml"
-    spoilt.write_text(yaml.safe_dump(objects[-1]))
+    spoilt = next(one for one in Manifest.read(FOLDER / f"{stem}.yaml").objects if one["kind"] == kind)
+    spoilt["spec"]["graceSecond"] = 300
+    path = tmp_path / "spoilt.yaml"
+    path.write_text(yaml.safe_dump(spoilt))
     with pytest.raises(Refused, match="graceSecond"):
-        kubectl("apply", *STRICTLY, "--dry-run=server", "--filename", spoilt)
+        kubectl("apply", *STRICTLY, "--dry-run=server", "--filename", path)
 
 
 @pytest.mark.parametrize("placement", ["open", "explicit"])

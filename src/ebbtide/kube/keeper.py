@@ -26,15 +26,19 @@ limit=$1; shift
 "$@" </dev/null 3<&- &
 child=$!
 {
+  trap 'kill "$nap" 2>/dev/null; exit' TERM
   read -r _ <&3
   kill -TERM "$child" 2>/dev/null
-  sleep "$limit" >/dev/null 2>&1
+  sleep "$limit" >/dev/null 2>&1 &
+  nap=$!
+  wait "$nap"
   kill -KILL 0
 } &
 watcher=$!
 exec 3<&-
 wait "$child"; code=$?
-kill -KILL "$watcher" 2>/dev/null
+kill -TERM "$watcher" 2>/dev/null
+wait "$watcher"
 exit "$code"
 """
 

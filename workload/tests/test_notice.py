@@ -115,7 +115,39 @@ def test_who_took_our_handler_is_named_and_the_signal_still_heard(jobs: Jobs) ->
     job.signal()
     assert job.end() == 0, job.out
     assert "SIGTERM is now handled by __main__.Framework.bypass" in job.out
+    assert "the guard still hears it" in job.out
     assert "heard all the same" in job.out
+
+
+def test_the_signals_can_be_taken_back_from_a_framework(jobs: Jobs) -> None:
+    job = jobs.python(
+        """
+        def harmful(signum, frame):
+            print("harm")
+        notice = ebbtide_workload.Notice(grace_s=100).open()
+        signal.signal(signal.SIGTERM, harmful)
+        notice.retake_signals()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert notice.noticed
+        notice.close()
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        """
+    )
+    assert job.end() == 0, job.out
+    assert "harm" not in job.out
+
+
+def test_a_signal_that_is_ignored_from_now_on_is_said_to_be_lost(jobs: Jobs) -> None:
+    """J4."""
+    job = jobs.python(
+        """
+        notice = ebbtide_workload.Notice(grace_s=100).open()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(60)
+        """
+    )
+    job.until("cannot hear it any more")
+    assert "nobody: it is ignored" in job.out
 
 
 def test_a_handler_that_was_there_before_is_given_back(jobs: Jobs) -> None:

@@ -4,7 +4,9 @@ torch`)."""
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -101,3 +103,56 @@ def test_the_launcher_reads_the_limit_that_we_give_it(tmp_path: Path, jobs: Jobs
     told = re.findall(r"telling (.*)", job.out)
     assert len(told) == 1, job.out
     assert "torch.distributed.run" in told[0]
+
+
+DOC = Path(__file__).parents[2] / "docs" / "workloads" / "checkpoint.md"
+LIGHTNING = """
+import lightning, torch
+from torch.utils.data import DataLoader, TensorDataset
+
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, number):
+        time.sleep(0.02)
+        if number % 10 == 5:
+            print("trained", self.global_step, "pid", os.environ["RANK"], os.getpid(), "end", flush=True)
+        return self.layer(batch[0]).square().mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+torch.distributed.init_process_group("gloo")
+guard = Guard(sys.argv[1], writes="all")
+found = []
+print("first", guard.resume(found.append), flush=True)
+trainer = lightning.Trainer(
+    max_steps=int(sys.argv[2]), max_epochs=-1, callbacks=[Ebbtide(guard)], enable_checkpointing=False, logger=False,
+    enable_progress_bar=False, accelerator="cpu", devices=2,
+)
+data = DataLoader(TensorDataset(torch.randn(64, 4)), batch_size=4)
+trainer.fit(Model(), data, ckpt_path=str(found[0] / "state.ckpt") if found else None)
+print("finished at", trainer.global_step, flush=True)
+"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("lightning") is None,
+    reason="lightning is not installed; the ring of framework tests installs it",
+)
+def test_lightning_with_one_noticed_rank_saves_and_leaves_on_both(tmp_path: Path, jobs: Jobs) -> None:
+    """J3 with the framework that it was reported for, and the callback as documented."""
+    (callback,) = re.findall(r"```python\n(class Ebbtide.*?)```", DOC.read_text(encoding="utf-8"), re.DOTALL)
+    head, body = LIGHTNING.split("class Model", 1)
+    script = jobs.script(f"{head}{callback}\nclass Model{body}")
+    job = torchrun(jobs, script, tmp_path / "ck", 10**6)
+    job.until("pid 1 ", times=2)
+    os.kill(int(re.findall(r"pid 1 (\d+) end", job.out)[0]), signal.SIGTERM)
+    assert job.end() == 85, job.out
+    assert job.out.count("is saved") == 2, job.out
+    newest = Checkpoints(tmp_path / "ck").newest()
+    assert newest is not None
+    again = torchrun(jobs, script, tmp_path / "ck", newest.step + 4)
+    assert again.end() == 0, again.out
+    assert again.out.count(f"first {newest.step + 1}\n") == 2
+    assert again.out.count(f"finished at {newest.step + 4}\n") == 2

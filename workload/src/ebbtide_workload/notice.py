@@ -123,6 +123,13 @@ class Notice:
         """Call `tick` about twice a second from the watching thread."""
         self._ticks.append(tick)
 
+    def retake_signals(self) -> None:
+        """Put our signal handlers over those that a framework has installed since. In the main thread only.
+
+        For frameworks whose own handler does harm, such as a collective that only the noticed rank enters.
+        """
+        self._signals.retake()
+
     def settle(self) -> None:
         """Take in what signal handlers left behind. Called at step boundaries and by the watching thread."""
         for signum, at in self._signals.take():
@@ -142,7 +149,7 @@ class Notice:
             self.settle()
             self._look_at_file()
             for change in self._signals.replaced_by():
-                say(f"{change}; the guard may not hear it (a notice file or the cluster still reaches it)")
+                say(change)
             for tick in self._ticks:
                 tick()
 

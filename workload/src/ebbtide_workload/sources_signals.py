@@ -91,8 +91,16 @@ class SignalSource:
             if current == self._handle or signum in self._reported or os.getpid() != self._pid:
                 continue
             self._reported.add(signum)
-            told.append(f"{signum.name} is now handled by {_name_of(current)}")
+            deaf = current in (signal.SIG_IGN, signal.SIG_DFL)
+            still = "the guard cannot hear it any more" if deaf else "the guard still hears it"
+            told.append(f"{signum.name} is now handled by {_name_of(current)}; {still}")
         return told
+
+    def retake(self) -> None:
+        """Put our handlers over those that others have installed since. In the main thread only."""
+        for signum in self._before:
+            if signal.getsignal(signum) != self._handle:
+                signal.signal(signum, self._handle)
 
     def close(self) -> None:
         """Give the handlers back to whom they belonged, except those that others have replaced since."""

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import structlog
 
@@ -140,9 +141,7 @@ class Runner:
             for task in done - {stopped}:
                 task.result()  # a loop ends by itself only with an error; it is ours to show
         finally:
-            for task in [stopped, *tasks]:
-                task.cancel()
-            await asyncio.gather(stopped, *tasks, return_exceptions=True)
+            await _end([stopped, *tasks])
 
     async def _beat_forever(self) -> None:
         while True:
@@ -203,6 +202,20 @@ class Runner:
                     again = tx.now + timedelta(seconds=self._settings.retry_in_s(visit.failures))
                     outcome = "this visit failed by a fault of ours, see the log; trying again"
                     await visits.finish(tx, [Finish(visit, outcome, again, failed=True)])
+
+
+async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Cancel tasks until they have ended.
+
+    Once may not do: a cancellation that hits a transaction can come out of it as a broken connection, which a loop
+    waits out.
+    """
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=POLL_S / 4)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _chunks(claimed: Sequence[Visit], size: int) -> list[Sequence[Visit]]:

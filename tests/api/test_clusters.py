@@ -132,8 +132,6 @@ async def test_at_least_one_standard_node_is_kept(member: httpx.AsyncClient) -> 
         ({"num_reserved_gpus": 8}, "num_reserved_gpus"),
         ({"reservation_start_time": "2026-01-02T03:04:05Z"}, "reservation_start_time"),
         ({"reservation_end_time": "2026-01-02T03:04:05Z"}, "reservation_end_time"),
-        ({"shared_volume": {"region": "local-1", "volume_name": "v", "size_tib": 1}}, "shared_volume"),
-        ({"volume_id": "v"}, "volume_id"),
         ({"slurm_image": "i"}, "slurm_image"),
     ],
 )
@@ -397,12 +395,3 @@ async def test_an_update_refuses_what_is_not_offered(
     answer = await member.put(f"{CLUSTERS}/{made['cluster_id']}", json=fields)
     assert answer.status_code == 400
     assert "not offered" in str(error_of(answer)["message"])
-
-
-async def test_volumes_are_an_honest_nothing(member: httpx.AsyncClient) -> None:
-    path = f"{CLUSTERS}/storage/volumes"
-    assert (await member.get(path)).json() == {"volumes": []}
-    refused = await member.post(path, json={"region": "local-1", "volume_name": "v", "size_tib": 1})
-    assert (refused.status_code, error_of(refused)["param"]) == (400, None)
-    assert (await member.get(f"{path}/{AN_ID}")).status_code == 404
-    assert (await member.delete(f"{path}/{AN_ID}")).status_code == 404

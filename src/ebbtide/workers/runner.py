@@ -207,8 +207,8 @@ class Runner:
 async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
     """Cancel tasks until they have ended.
 
-    Once may not do: a cancellation that hits a transaction can come out of it as a broken connection, which a loop
-    waits out.
+    Once may not do: a cancellation that hits a transaction can come out of it as a broken connection, which
+    a loop waits out.
     """
     left = set(tasks)
     while left:

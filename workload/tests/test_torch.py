@@ -1,5 +1,7 @@
-"""With the real torch: torchrun, torch.distributed, distributed checkpoints. Needs torch (`pip install
-torch`)."""
+"""With the real torch: torchrun, torch.distributed, distributed checkpoints.
+
+Needs torch and numpy; one test needs lightning.
+"""
 
 from __future__ import annotations
 
@@ -127,8 +129,8 @@ guard = Guard(sys.argv[1], writes="all")
 found = []
 print("first", guard.resume(found.append), flush=True)
 trainer = lightning.Trainer(
-    max_steps=int(sys.argv[2]), max_epochs=-1, callbacks=[Ebbtide(guard)], enable_checkpointing=False, logger=False,
-    enable_progress_bar=False, accelerator="cpu", devices=2,
+    max_steps=int(sys.argv[2]), max_epochs=-1, callbacks=[Ebbtide(guard)], logger=False,
+    enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu", devices=2,
 )
 data = DataLoader(TensorDataset(torch.randn(64, 4)), batch_size=4)
 trainer.fit(Model(), data, ckpt_path=str(found[0] / "state.ckpt") if found else None)

@@ -16,7 +16,8 @@ class Clock(Protocol):
 class AnchoredClock:
     """The database's time, carried forward by this machine's monotonic clock between two anchorings.
 
-    Several servers thus agree on the time to within a round trip, and a wall clock that is set back cannot move a
+    Several servers thus agree on the time to within a round trip, and a wall clock that is set back cannot
+    move a
     deadline. Never runs backwards: an anchoring that would go back is absorbed by standing still.
     """
 
@@ -56,5 +57,7 @@ class ManualClock:
 
 
 def monotonic() -> float:
-    """Seconds on a clock that only measures spans (for durations in logs and metrics, never for deadlines)."""
+    """Seconds on a clock that only measures spans (for durations in logs and metrics, never for
+    deadlines).
+    """
     return time.monotonic()

@@ -1,4 +1,7 @@
-"""What can go wrong, said so that the reader knows what to do next. The API turns each kind into one HTTP status."""
+"""What can go wrong, said so that the reader knows what to do next.
+
+The API turns each kind into one HTTP status.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ import secrets
 import uuid
 from typing import Protocol
 
-# Kubernetes names its generated parts from an alphabet without vowels and look-alikes, so that they never spell words.
+# Kubernetes names its generated parts from an alphabet without vowels and look-alikes, so that they never
+# spell words.
 _NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _NAME_PART_LENGTH = 5
 

@@ -42,6 +42,7 @@ class Settings:
     detach_limit_s: int = _setting(
         60, "after the deadline, volume attachments are waited for this long, unbilled"
     )
+    drain_look_every_s: int = _setting(5, "a draining node's pods are read anew at least this often")
     min_life_s: int = _setting(600, "soft minimum life: among equals, nodes older than this are taken first")
     cooldown_s: int = _setting(
         120, "a host given back by standard demand is not lent to preemptible nodes for this long"
@@ -66,6 +67,10 @@ class Settings:
     lease_s: int = _setting(60, "a worker that does not finish a visit within this loses it")
     preemptible_discount_percent: int = _setting(50, "what preemptible time costs less than standard time")
     event_aliases: bool = _setting(True, "show events under the documentation's older names, too")
+    webhook_give_up_s: int = _setting(
+        86_400, "an event that no webhook receiver takes is given up after this long"
+    )
+    webhook_private: bool = _setting(False, "webhooks may go to loopback and private addresses")
     rate_limit_per_s: int = _setting(100, "requests a second that one key may send; 0: no limit")
     rate_limit_burst: int = _setting(500, "requests that a rested key may send at once")
     max_body_bytes: int = _setting(1_048_576, "largest request body that is read")
@@ -96,6 +101,7 @@ class Settings:
             critical_reserve_s=self.critical_reserve_s,
             release_margin_s=self.release_margin_s,
             detach_limit_s=self.detach_limit_s,
+            resync_s=self.drain_look_every_s,
         )
 
     def retry_in_s(self, failures: int) -> int:

@@ -28,6 +28,7 @@ from ebbtide.settings import Settings
 from ebbtide.store.runs import HEARTBEAT_S
 from ebbtide.store.seal import new_key
 from ebbtide.store.visits import Loop
+from ebbtide.workers.webhook_sender import Sender
 from ebbtide.workers.runner import Findings
 
 _MOST_STEPS = 100_000  # at one instant; a fleet of 12,500 hosts needs a few thousand
@@ -55,6 +56,7 @@ class Simulation:
         driver: Callable[[Driver], Driver] = lambda plain: plain,
         storage: Callable[[Storage], Storage] = lambda plain: plain,
         inline: bool = False,
+        sender: Sender | None = None,
     ) -> None:
         self.clock = ManualClock(start) if start else ManualClock()
         self.ids = SeededIds(seed)
@@ -66,6 +68,7 @@ class Simulation:
         self._wrap_storage = storage
         self._inline = inline
         self._secret_keys = [new_key()]
+        self._sender = sender
         self._changes = 0
         self._beaten_at = self.clock.now()
         self.after_step: list[Callable[[], None]] = []
@@ -84,6 +87,7 @@ class Simulation:
             alone=True,
             inline=self._inline,
             secret_keys=self._secret_keys,
+            sender=self._sender,
         )
 
     @property

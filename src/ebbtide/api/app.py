@@ -18,8 +18,10 @@ from ebbtide.api import (
     http_metrics,
     problems,
     regions,
+    remediations,
     usage,
     volumes,
+    webhooks,
     whoami,
 )
 from ebbtide.api import playground as playground_routes
@@ -72,11 +74,13 @@ def create_app(
         regions,
         volumes,
         clusters,
+        remediations,
         events,
         event_stream,
         claims,
         fleet,
         usage,
+        webhooks,
         health,
     ):
         app.include_router(room.router)

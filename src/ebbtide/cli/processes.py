@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 def run_api(database_url: str, host: str, port: int, *, proxy_headers: bool) -> None:
     """Serve the API until a signal. Raises StartupError."""
     logs.to_stderr()
-    settings, keys = from_environment(), _secret_keys()
+    settings, keys = from_environment(), secret_keys()
     with listen(host, port, port) as listener:
         assembly.prepare_database(database_url)
         system = assembly.build(settings, database_url, secret_keys=keys)
@@ -56,7 +56,7 @@ async def _serve(system: System, listener: socket.socket, proxy_headers: bool) -
 def run_worker(database_url: str, fleet: Path | None, data: Path) -> None:
     """Run the loops until a signal. Raises StartupError, and BadInput for the fleet file."""
     logs.to_stderr()
-    settings, keys = from_environment(), _secret_keys()
+    settings, keys = from_environment(), secret_keys()
     if fleet is not None:
         fleet_file.parse(read_fleet_file(fleet), fleet.name)  # told before anything starts
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -113,7 +113,7 @@ def issue_first_key(database_url: str, project_slug: str, role: str) -> IssuedKe
     return asyncio.run(issue())
 
 
-def _secret_keys() -> list[str]:
+def secret_keys() -> list[str]:
     """The keys that seal secrets at rest. Raises StartupError: processes that share a database share them."""
     keys = assembly.secret_keys_of(os.environ)
     if not keys:

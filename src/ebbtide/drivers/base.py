@@ -1,7 +1,9 @@
 """The seam to what runs inside a cluster: how nodes are seen, and how work leaves a node.
 
-Reads are fresh or they fail: a driver never answers from a cache where a caller decides that a node is empty. Every write is
-repeatable and names the node's uid; a write about a node that is not there is done. Network time limits live here.
+Reads are fresh or they fail: a driver never answers from a cache where a caller decides that a node is empty.
+Every write is
+repeatable and names the node's uid; a write about a node that is not there is done. Network time limits live
+here.
 """
 
 from __future__ import annotations
@@ -91,15 +93,22 @@ class Driver(Protocol):
         """Let work onto a node that is whole: take the `initializing` taint away."""
 
     async def notify(self, cluster: ClusterRef, node: NodeRef, notice: Notice) -> None:
-        """Cordon, write the deadline annotation, send the event. Done again it changes nothing and sends nothing twice."""
+        """Cordon, write the deadline annotation, send the event.
+
+        Done again it changes nothing and sends nothing twice.
+        """
 
     async def pods(self, cluster: ClusterRef, node: NodeRef) -> PodsSeen:
         """The node's pods, fresh and complete."""
 
-    async def signal(self, cluster: ClusterRef, node: NodeRef, orders: Sequence[PodOrder]) -> list[OrderResult]:
+    async def signal(
+        self, cluster: ClusterRef, node: NodeRef, orders: Sequence[PodOrder]
+    ) -> list[OrderResult]:
         """Send SIGTERM with the grace given, whatever budgets say. A pod that is gone counts as told."""
 
-    async def evict(self, cluster: ClusterRef, node: NodeRef, orders: Sequence[PodOrder]) -> list[OrderResult]:
+    async def evict(
+        self, cluster: ClusterRef, node: NodeRef, orders: Sequence[PodOrder]
+    ) -> list[OrderResult]:
         """Ask politely; a disruption budget may refuse."""
 
     async def take_back(self, cluster: ClusterRef, node: NodeRef, reason: str) -> None:
@@ -112,7 +121,8 @@ class Driver(Protocol):
         """Delete a PersistentVolume; its data stays. True when nothing is left of the object."""
 
     async def remove(self, cluster: ClusterRef, node: NodeRef) -> bool:
-        """Take the Node object and what hangs on it out of the cluster, forcing what is left. True when nothing is left.
+        """Take the Node object and what hangs on it out of the cluster, forcing what is left. True when
+        nothing is left.
 
         Called only after the machine is empty or its stop is confirmed.
         """

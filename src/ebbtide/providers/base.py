@@ -1,8 +1,11 @@
 """The seam to where machines and control planes come from.
 
-Every call names the node's uid (or the cluster's id). That makes each repeatable: a lost reply finds the same instance again,
-and a call about an instance that now belongs to another node touches nothing and answers "not found". Callers retry; a
-provider never does on its own beyond one request's time limit, and it never waits for slow work: it answers what is so now.
+Every call names the node's uid (or the cluster's id). That makes each repeatable: a lost reply finds the same
+instance again,
+and a call about an instance that now belongs to another node touches nothing and answers "not found". Callers
+retry; a
+provider never does on its own beyond one request's time limit, and it never waits for slow work: it answers
+what is so now.
 """
 
 from __future__ import annotations
@@ -20,7 +23,10 @@ class ProviderError(EbbtideError):
 
 
 class Transient(ProviderError):
-    """Try again later: a time-out, a lost reply, an overloaded service. Whether the call had an effect is unknown."""
+    """Try again later.
+
+    A time-out, a lost reply, an overloaded service. Whether the call had an effect is unknown.
+    """
 
 
 class OutOfCapacity(ProviderError):
@@ -57,7 +63,10 @@ class InstanceOrder:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """What the provider says of one instance. `instance_id` is its own handle, `address` where the machine answers."""
+    """What the provider says of one instance.
+
+    `instance_id` is its own handle, `address` where the machine answers.
+    """
 
     instance_id: str
     node_uid: str
@@ -69,7 +78,10 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """gone: the provider has nothing left for this node ("not found"). wiped: its disks carry nothing of the tenant."""
+    """gone.
+
+    The provider has nothing left for this node ("not found"). wiped: its disks carry nothing of the tenant.
+    """
 
     gone: bool
     wiped: bool
@@ -96,7 +108,10 @@ class Provider(Protocol):
         """The node's instance as it is now; None is "not found"."""
 
     async def stop(self, node_uid: str) -> bool:
-        """Power off or fence. True only when it is confirmed that the machine no longer runs (or there is none)."""
+        """Power off or fence.
+
+        True only when it is confirmed that the machine no longer runs (or there is none).
+        """
 
     async def reboot(self, node_uid: str, ref: str) -> Instance | None:
         """Restart the machine in place; None is "not found". STARTING until it is up again.
@@ -108,7 +123,10 @@ class Provider(Protocol):
         """Like `reboot`, but the host's power is cut and comes back; host and identity stay."""
 
     async def delete(self, node_uid: str) -> Deletion:
-        """Give the machine back and wipe it; called again until it says gone. Deleting what is gone is `gone=True`."""
+        """Give the machine back and wipe it.
+
+        Called again until it says gone. Deleting what is gone is `gone=True`.
+        """
 
     async def create_control_plane(self, cluster_id: str, name: str) -> ControlPlane:
         """Start the cluster's control plane, or find the one started before."""
@@ -124,4 +142,3 @@ class Provider(Protocol):
 
     async def list(self, pool: str) -> list[Instance]:
         """Every instance that the provider holds for us in the pool, to be compared with the ledger."""
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ebbtide.core.hosts import Bucket, HostState, bucket, split_headroom
@@ -85,8 +86,16 @@ class _Report:
 
 
 class FleetService:
-    def __init__(self, db: Database, ids: Ids, settings: Settings, planner: Planner) -> None:
+    def __init__(
+        self,
+        db: Database,
+        ids: Ids,
+        settings: Settings,
+        planner: Planner,
+        on_fleet: Callable[[FleetFile], None] | None = None,
+    ) -> None:
         self._db = db
+        self._on_fleet = on_fleet
         self._ids = ids
         self._settings = settings
         self._planner = planner
@@ -193,7 +202,10 @@ class FleetService:
                 await record(tx, caller, "fleet.apply", "fleet file", after={"done": changes.done})
             return changes
 
-        return await self._db.run(work)
+        changes = await self._db.run(work)
+        if self._on_fleet:
+            self._on_fleet(file)
+        return changes
 
     async def _apply_regions(self, tx: Tx, file: FleetFile, report: _Report) -> None:
         known = {row.name for row in await fleet.all_regions(tx)}

@@ -15,6 +15,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from ebbtide.core.events import Event
+from ebbtide.store import webhooks
 from ebbtide.store.db import Tx
 from ebbtide.store.tables import lifecycle_events
 
@@ -59,6 +60,9 @@ async def append(tx: Tx, new: Sequence[NewEvent]) -> None:
         )
     if rows:
         await tx.conn.execute(sa.insert(lifecycle_events), rows)
+        await webhooks.enqueue(
+            tx, [(str(row["cluster_id"]), int(row["number"]), row["reason"].value) for row in rows]
+        )
 
 
 async def _existing(tx: Tx, uids: Sequence[str]) -> set[tuple[str, str]]:

@@ -17,10 +17,12 @@ _TOO_LARGE = {
 }
 
 
-def body_of(model: type[BaseModel]) -> dict[str, Any]:
+def body_of(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
     """`openapi_extra` for a route whose JSON body is `model`."""
     _models.append(model)
-    return _body("application/json", {"$ref": _REF.format(model=model.__name__)})
+    extra = _body("application/json", {"$ref": _REF.format(model=model.__name__)})
+    extra["requestBody"]["required"] = required
+    return extra
 
 
 def object_body(description: str) -> dict[str, Any]:

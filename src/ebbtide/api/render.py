@@ -22,6 +22,7 @@ from ebbtide.services.details import (
     NodeDetails,
     PhaseChange,
     RegionDetails,
+    RemediationDetails,
     VolumeDetails,
 )
 
@@ -209,10 +210,41 @@ def _worker(details: NodeDetails) -> dict[str, Any]:
         "num_gpus": details.gpus,
         "networks": [] if details.address is None else [details.address],
         "phase_transitions": _node_phases(details.history, details.end_reason),
+        "auto_remediation_enabled": False,  # remediations are asked for; nothing asks by itself
     }
     if details.instance_id is not None:
         answer["instance_id"] = details.instance_id
+    if details.remediation is not None:
+        answer["latest_remediation"] = remediation(details.remediation)
     return answer
+
+
+def remediation(details: RemediationDetails) -> dict[str, Any]:
+    """The contract's Remediation, and the last step's sentence. What is not known is left out."""
+    optional = {
+        "start_time": at_or_none(details.started_at),
+        "end_time": at_or_none(details.ended_at),
+        "review_time": at_or_none(details.reviewed_at),
+        "reason": details.reason,
+        "requested_by": details.requested_by,
+        "reviewed_by": details.reviewed_by,
+        "review_comment": details.review_comment,
+        "error_message": details.error_message,
+        "linked_alerts": list(details.linked_alerts) or None,
+        "outcome": details.outcome,
+    }
+    return {
+        "id": details.id,
+        "cluster_id": details.cluster_id,
+        "instance_id": details.instance_id,
+        "instance_name": details.instance_name,
+        "mode": f"REMEDIATION_MODE_{details.mode.value}",
+        "state": details.state.value,
+        "trigger": f"REMEDIATION_TRIGGER_{details.trigger.value}",
+        "create_time": at(details.created_at),
+        "update_time": at(details.updated_at),
+        **{name: value for name, value in optional.items() if value is not None},
+    }
 
 
 def _node_phases(history: Iterable[PhaseChange], end: EndReason | None) -> list[dict[str, str]]:

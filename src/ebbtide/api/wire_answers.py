@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from ebbtide.api.wire_clusters import BillingType, ClusterConfig, ClusterType, OidcConfig
+from ebbtide.api.wire_remediations import Remediation
 
 Status = Literal[
     "WaitingForControlPlaneNodes",
@@ -130,7 +131,9 @@ class WorkerNode(BaseModel):
     num_gpus: int
     networks: list[str]
     phase_transitions: list[NodePhaseTransition]
+    auto_remediation_enabled: bool
     instance_id: str | None = None
+    latest_remediation: Remediation | None = None
     marked_for_deletion: bool | None = Field(
         None, description="The node drains: it goes at its deadline at the latest."
     )

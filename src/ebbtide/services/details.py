@@ -13,6 +13,7 @@ from enum import StrEnum
 from ebbtide.core.claims import ClaimKind, ClaimState
 from ebbtide.core.clusters import ClusterPhase
 from ebbtide.core.nodes import ComputeClass, DrainKind, EndReason, Phase
+from ebbtide.core.remediations import Mode, State, Trigger
 from ebbtide.core.volumes import VolumeStatus
 
 
@@ -61,6 +62,31 @@ class PhaseChange:
 
 
 @dataclass(frozen=True, slots=True)
+class RemediationDetails:
+    """outcome: the last step's sentence. error_message: why it failed, or why it was not needed any more."""
+
+    id: str
+    cluster_id: str
+    instance_id: str
+    instance_name: str
+    mode: Mode
+    state: State
+    trigger: Trigger
+    reason: str | None
+    requested_by: str | None
+    reviewed_by: str | None
+    review_comment: str | None
+    error_message: str | None
+    linked_alerts: tuple[Mapping[str, object], ...]
+    created_at: datetime
+    started_at: datetime | None
+    reviewed_at: datetime | None
+    updated_at: datetime
+    ended_at: datetime | None
+    outcome: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeDetails:
     uid: str
     name: str
@@ -83,6 +109,7 @@ class NodeDetails:
     why: str | None  # why it was taken or given back
     outcome: str | None  # the last visit's sentence
     history: tuple[PhaseChange, ...] = ()
+    remediation: RemediationDetails | None = None  # the latest
 
     @property
     def marked_for_deletion(self) -> bool:

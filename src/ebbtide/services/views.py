@@ -15,17 +15,21 @@ from ebbtide.services.details import (
     PhaseChange,
     VolumeDetails,
 )
+from ebbtide.services.remediations import remediation_details
 from ebbtide.services.volumes import volume_details
-from ebbtide.store import clusters, events, reading, volumes
+from ebbtide.store import clusters, events, reading, remediations, volumes
 from ebbtide.store.clusters import ClusterRow, PhaseRow
 from ebbtide.store.db import Tx
 from ebbtide.store.events import EventRow
 from ebbtide.store.reading import NodeReading
+from ebbtide.store.remediations import RemediationRow
 
 _GONE = frozenset({Phase.REMOVING, Phase.REMOVED})
 
 
-def node_details(row: NodeReading, history: Iterable[PhaseRow] = ()) -> NodeDetails:
+def node_details(
+    row: NodeReading, history: Iterable[PhaseRow] = (), remediation: RemediationRow | None = None
+) -> NodeDetails:
     return NodeDetails(
         uid=row.uid,
         name=row.name,
@@ -48,6 +52,7 @@ def node_details(row: NodeReading, history: Iterable[PhaseRow] = ()) -> NodeDeta
         why=row.why,
         outcome=row.outcome,
         history=tuple(PhaseChange(one.phase, one.at) for one in history),
+        remediation=remediation_details(remediation) if remediation else None,
     )
 
 
@@ -71,9 +76,12 @@ async def cluster_details(
     seen: dict[str, list[EventDetails]] = defaultdict(list)
     for event in await events.since(tx, ids, since):
         seen[event.cluster_id].append(event_details(event))
+    remedies = await remediations.latest(tx, ids)
     by_cluster: dict[str, list[NodeDetails]] = defaultdict(list)
     for row in node_rows:
-        by_cluster[row.cluster_id or ""].append(node_details(row, histories[row.uid]))
+        by_cluster[row.cluster_id or ""].append(
+            node_details(row, histories[row.uid], remedies.get(row.uid))
+        )
     attached: dict[str, list[VolumeDetails]] = defaultdict(list)
     for volume in await volumes.of_clusters(tx, ids):
         attached[volume.cluster_id or ""].append(volume_details(volume))

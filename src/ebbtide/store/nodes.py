@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -361,6 +363,7 @@ class NodeRow:
     workload_pods: int
     cordoned: bool
     healthy_until: datetime | None
+    restart_until: datetime | None
 
 
 _LOAD = """
@@ -373,23 +376,30 @@ n.host_id,
        n.deadline, n.ends_at, n.drain_attempted_at,
        n.notified_at, n.first_signal_at, n.left_at, n.left_empty, n.end_reason, n.why, n.instance_id,
        n.stopped_at,
-       n.out_of_cluster_at, n.admitted_at, n.workload_pods, n.cordoned, n.healthy_until
+       n.out_of_cluster_at, n.admitted_at, n.workload_pods, n.cordoned, n.healthy_until, n.restart_until
 FROM nodes n JOIN pools p ON p.name = n.pool
 LEFT JOIN clusters c ON c.id = n.cluster_id LEFT JOIN hosts h ON h.id = n.host_id
 """
 
 
-def _row(row: sa.Row[tuple[object, ...]]) -> NodeRow:
-    values = dict(row._mapping)
-    return NodeRow(
-        **{
-            **values,
-            "compute_class": ComputeClass(values["compute_class"]),
-            "phase": Phase(values["phase"]),
-            "drain_kind": DrainKind(values["drain_kind"]) if values["drain_kind"] else None,
-            "end_reason": EndReason(values["end_reason"]) if values["end_reason"] else None,
-        }
+# By position, and words by a table: an observation of 1,000 nodes makes 1,000 of these.
+_WORDS: list[tuple[int, dict[str, StrEnum]]] = [
+    (list(NodeRow.__slots__).index(name), {word.value: word for word in words})
+    for name, words in (
+        ("compute_class", ComputeClass),
+        ("phase", Phase),
+        ("drain_kind", DrainKind),
+        ("end_reason", EndReason),
     )
+]
+
+
+def _row(row: sa.Row[tuple[object, ...]]) -> NodeRow:
+    values: list[Any] = list(row)
+    for at, words in _WORDS:
+        if values[at] is not None:
+            values[at] = words[values[at]]
+    return NodeRow(*values)
 
 
 async def load(tx: Tx, uid: str) -> NodeRow | None:

@@ -196,6 +196,7 @@ class Drains:
 _REASONS = {
     EndReason.PREEMPTED: events.Reason.PREEMPTED,
     EndReason.SCALED_DOWN: events.Reason.SCALED_DOWN,
+    EndReason.REMEDIATED: events.Reason.REMEDIATED,
 }
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import structlog
@@ -92,7 +92,7 @@ class Observation:
         if row is None or not row.control_plane_ready:
             return _Look(visit, Outcome("nothing to look at"))
         at = self._db.clock.now()
-        again = at + timedelta(seconds=self._settings.observe_every_s)
+        again = _next_look(at, self._settings.observe_every_s)
         ref = ClusterRef(row.id, row.name, self._db.sealer.open_optional(row.kubeconfig))
         try:
             seen = {one.uid: one for one in await self._driver.observe(ref)}
@@ -133,11 +133,15 @@ class Observation:
         assert look.at is not None
         last_good = node.healthy_until or max(row.observed_until or look.at, node.running_at or look.at)
         last_good = min(last_good, look.at)
-        gone = await self._is_gone(node)
+        # A machine that we restart ourselves may be away. The remediation sees whether it comes back; the
+        # margin is its time to act upon it.
+        margin = timedelta(seconds=self._settings.lost_after_s)
+        away = node.restart_until is not None and look.at < node.restart_until + margin
+        gone = not away and await self._is_gone(node)
         waited_s = (look.at - last_good).total_seconds()
         # Not at the first such look: after a long silence the last good one is long ago, and proves nothing.
         again = node.healthy_until is not None
-        if gone or (again and waited_s >= self._settings.lost_after_s):
+        if gone or (again and not away and waited_s >= self._settings.lost_after_s):
             look.lost.append(_lost(node, look.at, last_good))
         elif node.healthy_until is None:
             look.facts[node.uid] = {"healthy_until": last_good}
@@ -189,6 +193,15 @@ class Observation:
         await clusters.mark_observed(tx, {look.visit.key: look.at for look in looks if look.at})
         for look in looks:
             visits.finish_at_commit(tx, look.outcome.finish(look.visit))
+
+
+def _next_look(at: datetime, every_s: int) -> datetime:
+    """The last whole quarter of the span that is not later than a span from now.
+
+    Clusters thus fall due together, whatever made them due in between, and quiet ones are written together.
+    """
+    latest_s = int(at.timestamp()) + every_s
+    return datetime.fromtimestamp(latest_s - latest_s % max(1, every_s // 4), UTC)
 
 
 def _lost(node: NodeRow, at: datetime, last_good: datetime) -> Move:

@@ -10,6 +10,7 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from ebbtide.services.details import Role
 from ebbtide.services.fleet import FleetChanges
 from ebbtide.services.fleet_file import FleetFile
 from ebbtide.settings import Settings
-from ebbtide.store import hints, migrate, visits
+from ebbtide.store import hints, migrate, sealed, visits
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.embedded import EmbeddedPostgres
 from ebbtide.store.inline import InlineDatabase
@@ -50,11 +51,14 @@ from ebbtide.workers.fulfillment import Fulfillment
 from ebbtide.workers.leaks import Leaks
 from ebbtide.workers.lifecycle import Lifecycle
 from ebbtide.workers.metering import Metering
+from ebbtide.workers.notify import Notify
 from ebbtide.workers.observation import Observation
 from ebbtide.workers.outcome import LoopWorker
+from ebbtide.workers.remediation import Remediations
 from ebbtide.workers.retention import Retention
 from ebbtide.workers.runner import Findings, Runner
 from ebbtide.workers.volumes import Volumes
+from ebbtide.workers.webhook_sender import HttpSender, Sender
 
 KEYS_VARIABLE = "EBBTIDE_SECRET_KEYS"
 KEEP_TIME_S = 10.0
@@ -96,6 +100,19 @@ def secret_keys_in(data_dir: Path) -> list[str]:
     return path.read_text().split()
 
 
+async def reseal(database_url: str, keys: Sequence[str]) -> int:
+    """Seal every stored secret with the newest key.
+
+    Answer how many. Old keys can go when every process has the new.
+    """
+    db = Database(driver_url(database_url), AnchoredClock(), sealer=Sealer(keys))
+    try:
+        async with db.transaction() as tx:
+            return await sealed.reseal(tx)
+    finally:
+        await db.close()
+
+
 def driver_url(url: str) -> str:
     """The URL with the driver that we use, whatever form the operator wrote."""
     scheme, _, rest = url.partition("://")
@@ -134,7 +151,13 @@ def template_of(settings: Settings) -> Mapping[str, Any]:
 
 
 def loops(
-    db: Database, settings: Settings, ids: Ids, provider: Provider, driver: Driver, storage: Storage
+    db: Database,
+    settings: Settings,
+    ids: Ids,
+    provider: Provider,
+    driver: Driver,
+    storage: Storage,
+    sender: Sender | None = None,
 ) -> list[LoopWorker]:
     """Every loop, over one provider, one driver and one storage system."""
     return [
@@ -146,6 +169,8 @@ def loops(
         Leaks(db, settings, provider),
         Retention(db, settings),
         Volumes(db, settings, storage, driver, template_of(settings)),
+        Remediations(db, settings, provider, driver),
+        Notify(db, settings, sender or HttpSender(private_allowed=settings.webhook_private)),
     ]
 
 
@@ -172,10 +197,7 @@ class System:
 
     async def apply_fleet(self, file: FleetFile) -> FleetChanges:
         """Bring the fleet in line with a file, the simulated world's habits too."""
-        changes = await self.services.fleet.apply_file(file)
-        if self.world:
-            set_habits(self.world, file)
-        return changes
+        return await self.services.fleet.apply_file(file)
 
     async def first_key(
         self, role: Role, project_slug: str, project_name: str, organization_name: str = "Local"
@@ -263,6 +285,7 @@ def build(
     provider: Provider | None = None,
     driver: Driver | None = None,
     storage: Storage | None = None,
+    sender: Sender | None = None,
     alone: bool = False,
     inline: bool = False,
     secret_keys: Sequence[str] = (),
@@ -270,7 +293,7 @@ def build(
     """Wire a system over a migrated database.
 
     journal: where the simulated world keeps its acts; None keeps it in memory
-    world, provider, driver, storage: given by tests and simulations instead of the ones made here
+    world, provider, driver, storage, sender: given by tests and simulations instead of the ones made here
     alone: no other worker process can use this database
     secret_keys: seal secrets at rest, the newest first; none: what is sealed can be opened by this system
     only
@@ -289,6 +312,7 @@ def build(
     provider = provider or SimulatedProvider(world)
     driver = driver or SimulatedDriver(world)
     storage = storage or storage_of(settings, world)
-    runner = Runner(db, settings, ids, loops(db, settings, ids, provider, driver, storage), alone=alone)
-    services = services_room.build(db, settings, ids)
+    workers = loops(db, settings, ids, provider, driver, storage, sender)
+    runner = Runner(db, settings, ids, workers, alone=alone)
+    services = services_room.build(db, settings, ids, on_fleet=partial(set_habits, world))
     return System(settings, db, ids, services, runner, world, None if alone else url)

@@ -44,13 +44,16 @@ async def append(tx: Tx, new: Sequence[NewEvent]) -> None:
             {"n": count, "id": cluster_id},
         )
         last[cluster_id] = result.scalar_one() - count
-    rows = []
+    rows: list[dict[str, object]] = []
+    told: list[tuple[str, int, str]] = []
     for one in fresh:
         last[one.cluster_id] += 1
+        number = last[one.cluster_id]
+        told.append((one.cluster_id, number, one.event.reason.value))
         rows.append(
             {
                 "cluster_id": one.cluster_id,
-                "number": last[one.cluster_id],
+                "number": number,
                 "node_uid": one.node_uid,
                 "node_name": one.node_name,
                 "reason": one.event.reason,
@@ -60,9 +63,7 @@ async def append(tx: Tx, new: Sequence[NewEvent]) -> None:
         )
     if rows:
         await tx.conn.execute(sa.insert(lifecycle_events), rows)
-        await webhooks.enqueue(
-            tx, [(str(row["cluster_id"]), int(row["number"]), row["reason"].value) for row in rows]
-        )
+        await webhooks.enqueue(tx, told)
 
 
 async def _existing(tx: Tx, uids: Sequence[str]) -> set[tuple[str, str]]:

@@ -65,7 +65,7 @@ def node_diagram() -> str:
 
 
 def cluster_diagram() -> str:
-    """Live phases lead to one another, all of them, and to DELETING; drawn as one state with phases inside."""
+    """Live phases lead to one another and to DELETING; drawn as one state with phases inside."""
     phase, moves = clusters.ClusterPhase, clusters.MOVES
     live = [one for one in phase if phase.DELETING in moves[one]]
     for one in live:

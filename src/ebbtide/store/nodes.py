@@ -1,10 +1,8 @@
 """Nodes: the one function that writes phases, and how nodes are read.
 
 `move` takes many moves at once and does everything that belongs to a move in one go: the phase, its history,
-the lifecycle
-event, the host's occupant, the billable interval, and the visits that become due. Lock order everywhere:
-pool, nodes, hosts,
-clusters, visits.
+the lifecycle event, the host's occupant, the billable interval, and the visits that become due. Lock order
+everywhere: pool, nodes, hosts, clusters, visits.
 """
 
 from __future__ import annotations

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
@@ -36,6 +38,22 @@ def _add_request(_: object, __: str, event: EventDict) -> EventDict:
     return event if request is None else {"request": request, **event}
 
 
+class _JSONLines(logging.Formatter):
+    """Libraries' own log records in the same form as ours."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat()
+        line = {
+            "at": at,
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
 def _configure(factory: structlog.WriteLoggerFactory, handler: logging.Handler) -> None:
     level = logging.DEBUG if os.environ.get("EBBTIDE_DEBUG") else logging.INFO
     structlog.configure(
@@ -50,9 +68,7 @@ def _configure(factory: structlog.WriteLoggerFactory, handler: logging.Handler) 
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=factory,
     )
-    handler.setFormatter(
-        logging.Formatter('{"at": "%(asctime)s", "level": "%(levelname)s", "event": %(message)r}')
-    )
+    handler.setFormatter(_JSONLines())
     logging.basicConfig(level=max(level, logging.INFO), handlers=[handler], force=True)
     for noisy in ("alembic", "httpx", "httpcore"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

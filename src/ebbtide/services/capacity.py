@@ -41,6 +41,11 @@ class Demand:
     args_hash: str | None = None
 
     @property
+    def told(self) -> str:
+        """What tenants whose nodes are taken read of it: never whom a claim is for."""
+        return self.for_whom if self.kind is ClaimKind.STANDARD else f"a claim of {self.hosts} hosts"
+
+    @property
     def compute_class(self) -> ComputeClass:
         return ComputeClass.STANDARD if self.kind is ClaimKind.STANDARD else ComputeClass.EXTERNAL
 
@@ -69,7 +74,7 @@ class Planner:
         hosts = await self._pick_free(tx, pool, view.free, supply.from_free, demand.cluster_id)
         await self._place(tx, pool, demand, claim_id, hosts)
         if supply.to_take:
-            await self._take(tx, pool, supply.to_take, claim_id, f"for {demand.for_whom}")
+            await self._take(tx, pool, supply.to_take, claim_id, f"for {demand.told}")
         await claims.settle(tx, pool.name)
         return claim_id
 

@@ -16,6 +16,7 @@ import httpx
 from ebbtide.errors import BadInput, Conflict, EbbtideError, Forbidden, NotFound, Unauthenticated
 
 Json = dict[str, Any]
+_VOLUMES = "/v1/compute/clusters/storage/volumes"
 
 
 class Unreachable(EbbtideError):
@@ -111,6 +112,50 @@ class Client:
     def events(self, cluster_id: str, *, after: int = 0, limit: int = 500) -> Json:
         """Events with a number above `after`, oldest first: `{events: [...], next_after}`."""
         return self._get(f"/v1/clusters/{_part(cluster_id)}/events", after=after, limit=limit)
+
+    # --- storage volumes ---
+
+    def create_volume(self, order: Mapping[str, object]) -> Json:
+        return self._send("POST", _VOLUMES, body=dict(order))
+
+    def volumes(self, project_id: str | None = None) -> list[Json]:
+        return _items(self._get(_VOLUMES, projectId=project_id), "volumes")
+
+    def volume(self, volume_id: str) -> Json:
+        return self._get(f"{_VOLUMES}/{_part(volume_id)}")
+
+    def grow_volume(self, volume_id: str, size_tib: int) -> Json:
+        return self._send("PUT", _VOLUMES, body={"volume_id": volume_id, "size_tib": size_tib})
+
+    def delete_volume(self, volume_id: str) -> Json:
+        return self._send("DELETE", f"{_VOLUMES}/{_part(volume_id)}")
+
+    # --- remediations ---
+
+    def remediate(self, cluster_id: str, instance_id: str, body: Mapping[str, object]) -> Json:
+        """Ask for a remediation: `{mode, reason}`."""
+        return self._send("POST", _remediations(cluster_id, instance_id), body=dict(body))
+
+    def remediations(
+        self, cluster_id: str, instance_id: str = "-", *, state: str | None = None
+    ) -> list[Json]:
+        """Every remediation of an instance, or with "-" of the cluster; newest first, all pages."""
+        found: list[Json] = []
+        token: str | None = None
+        while True:
+            path = _remediations(cluster_id, instance_id)
+            page = self._get(path, state=state, page_size=500, page_token=token)
+            found += _items(page, "remediations")
+            token = str(page.get("next_page_token") or "") or None
+            if token is None:
+                return found
+
+    def review(
+        self, cluster_id: str, instance_id: str, remediation_id: str, verb: str, body: Json | None = None
+    ) -> Json:
+        """verb: approve, reject or cancel."""
+        path = f"{_remediations(cluster_id, instance_id)}/{_part(remediation_id)}/{_part(verb)}"
+        return self._send("POST", path, body=body)
 
     # --- the fleet ---
 
@@ -272,6 +317,10 @@ def _part(text: str) -> str:
     if text in ("", ".", ".."):
         raise BadInput(f"{text!r} is no id or name")
     return quote(text, safe="")
+
+
+def _remediations(cluster_id: str, instance_id: str) -> str:
+    return f"/v1/compute/clusters/{_part(cluster_id)}/instances/{_part(instance_id)}/remediations"
 
 
 def _host_of(url: str) -> str | None:

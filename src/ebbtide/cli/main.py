@@ -20,8 +20,10 @@ from ebbtide.cli import (
     output,
     playground,
     reference,
+    remediations,
     secrets,
     server,
+    storage,
     usage,
 )
 from ebbtide.errors import EbbtideError
@@ -53,6 +55,8 @@ def _root(
 
 server.register(app)
 app.add_typer(clusters.app, name="clusters")
+app.add_typer(storage.app, name="storage")
+app.add_typer(remediations.app, name="remediations")
 claims.register(fleet.app)
 app.add_typer(fleet.app, name="fleet")
 usage.register(app)

@@ -33,14 +33,16 @@ def stored(root: Path) -> list[str]:
     return sorted(path.name for path in root.iterdir() if path.name != ".ebbtide")
 
 
-def test_save_and_fetch(tmp_path: Path) -> None:
-    store = open_store(f"file://{tmp_path}/run")
+@pytest.mark.parametrize("where", ["file", "memory"])
+def test_save_and_fetch(tmp_path: Path, where: str) -> None:
+    url = f"{where}://{tmp_path}/run"
+    store = open_store(url)
     assert isinstance(store, ObjectCheckpoints)
     assert store.newest() is None
     store.save(1, writer(1))
     store.save(2, writer(2))
     store.release()
-    other = ObjectCheckpoints(f"file://{tmp_path}/run")
+    other = ObjectCheckpoints(url, scratch=tmp_path)
     found = other.newest()
     assert found is not None
     assert (found.step, found.bytes) == (2, 1001)
@@ -48,6 +50,7 @@ def test_save_and_fetch(tmp_path: Path) -> None:
     assert other.fetch(1).step == 1
     assert other.times.p95_s is not None
     other.release()
+    assert list(tmp_path.glob("ebbtide-objects-*")) == [], "nothing is left on the local disk"
 
 
 def test_without_its_manifest_there_is_no_checkpoint(tmp_path: Path) -> None:

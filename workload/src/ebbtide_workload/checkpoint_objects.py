@@ -82,7 +82,8 @@ class ObjectCheckpoints:
         self._fs, self._root = url_to_fs(url, **options)
         self.keep = keep
         self.checksums = checksums
-        self._scratch = Path(tempfile.mkdtemp(prefix="ebbtide-objects-", dir=scratch))
+        self._scratch_in = scratch
+        self._scratch_made: Path | None = None
         self._lock = _ObjectLock(self, wait_s, lease_s)
         self._times: SaveTimes | None = None
 
@@ -102,6 +103,13 @@ class ObjectCheckpoints:
             self._times = SaveTimes(local)
         return self._times
 
+    @property
+    def _scratch(self) -> Path:
+        """A local folder of our own, made when first needed."""
+        if self._scratch_made is None:
+            self._scratch_made = Path(tempfile.mkdtemp(prefix="ebbtide-objects-", dir=self._scratch_in))
+        return self._scratch_made
+
     def acquire(self, give_up: Callable[[], bool] = lambda: False) -> None:
         """Become the writer. Raises AnotherWriter."""
         self._lock.acquire(give_up)
@@ -109,8 +117,9 @@ class ObjectCheckpoints:
     def release(self) -> None:
         """Let another writer in, and remove what was kept locally."""
         self._lock.release()
-        shutil.rmtree(self._scratch, ignore_errors=True)
-        self._scratch.mkdir(parents=True, exist_ok=True)
+        if self._scratch_made is not None:
+            shutil.rmtree(self._scratch_made, ignore_errors=True)
+        self._scratch_made = self._times = None
 
     def all(self) -> list[Checkpoint]:
         """Complete checkpoints, newest first; their paths are those in the store."""
@@ -169,28 +178,27 @@ class ObjectCheckpoints:
         self._fs.pipe_file(f"{self._root}/{name}", data)
 
     def _upload(self, staging: Path, target: str, paths: list[str]) -> None:
-        from concurrent.futures import ThreadPoolExecutor
-
         def put(path: str) -> None:
             remote = f"{self._root}/{target}/{path}"
             self._make_parent(remote)
             self._fs.put_file(str(staging / path), remote)
 
-        with ThreadPoolExecutor(2 * THREADS, thread_name_prefix="ebbtide-upload") as pool:
-            for result in [pool.submit(put, path) for path in paths]:
-                result.result()
+        _for_all(put, paths)
 
     def _fetch(self, found: _Found) -> Checkpoint:
         local = self._scratch / PurePosixPath(found.path).name
         shutil.rmtree(local, ignore_errors=True)
-        for entry in found.manifest.files:
-            path = local / entry.path
+        local.mkdir(parents=True)
+
+        def get(name: str) -> None:
+            path = local / name
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                self._fs.get_file(f"{found.path}/{entry.path}", str(path))
+                self._fs.get_file(f"{found.path}/{name}", str(path))
             except FileNotFoundError as error:
-                raise Incomplete(f"{entry.path} is missing") from error
-        local.mkdir(parents=True, exist_ok=True)
+                raise Incomplete(f"{name} is missing") from error
+
+        _for_all(get, [entry.path for entry in found.manifest.files])
         verify(local, found.manifest, checksums=self.checksums)
         return self._described(found, local)
 
@@ -232,6 +240,15 @@ class ObjectCheckpoints:
     def _described(self, found: _Found, path: Path) -> Checkpoint:
         one = found.manifest
         return Checkpoint(one.step, path, one.total_bytes, one.saved_at, one.save_s)
+
+
+def _for_all(work: Callable[[str], None], names: list[str]) -> None:
+    """Do `work` for every name, several at once; raises the first error."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(2 * THREADS, thread_name_prefix="ebbtide-objects") as pool:
+        for result in [pool.submit(work, name) for name in names]:
+            result.result()
 
 
 class _ObjectLock:

@@ -31,6 +31,7 @@ def main(args: argparse.Namespace) -> int:
         bad = _verify(store, found)
     timeline = read_journal(store.timeline_path) if store.timeline_path else []
     p95_s = store.times.p95_s
+    store.release()  # nothing is held; an object store has something local to clear away
     if args.json:
         rows = [{**one._asdict(), "path": str(one.path), "problem": bad.get(one.step)} for one in found]
         print(json.dumps({"checkpoints": rows, "save_p95_s": p95_s, "timeline": timeline}, indent=1))
@@ -60,7 +61,7 @@ def _print(found: list[Checkpoint], bad: dict[int, str], p95_s: float | None) ->
     print(f"{'step':>10} {'size':>10} {'save took':>12}  saved at")
     for one in found:
         problem = f"  NOT WHOLE: {bad[one.step]}" if one.step in bad else ""
-        print(f"{one.step:>10} {size(one.bytes):>10} {duration(one.save_s):>12}  {one.saved_at}{problem}")
+        print(f"{one.step:>10} {size(one.bytes):>10} {duration(one.save_s):>12}  {one.saved_at[:19]}Z{problem}")
     if not found:
         print("no complete checkpoint here")
     if p95_s is not None:

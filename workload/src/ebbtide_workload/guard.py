@@ -130,7 +130,7 @@ class Guard:
             load(found.path)
             self._saved = self._boundary = found.step
             first = found.step + 1
-            say(f"resumed after step {found.step}, saved {found.saved_at}")
+            say(f"resumed after step {found.step}, saved at {found.saved_at[:19]}Z")
         self._journal.write("resumed", step=first, rank=self.rank)
         if self._watched:
             progress.record("resume", first)

@@ -15,8 +15,6 @@ from math import floor
 
 from ebbtide.core.nodes import DrainKind
 
-RESYNC_S = 5  # a fresh read of the pods at least this often while a drain waits; the watch is only a hint
-
 
 @dataclass(frozen=True, slots=True)
 class DrainPolicy:
@@ -28,6 +26,9 @@ class DrainPolicy:
     critical_reserve_s: int = 30  # system-node-critical pods wait for the others until this long before it
     release_margin_s: int = 10  # a release stops being polite this long before a pod's grace must begin
     detach_limit_s: int = 60  # after the deadline, attachments are waited for this long, unbilled
+    resync_s: int = (
+        5  # a fresh read of the pods at least this often while a drain waits; a watch is only a hint
+    )
 
 
 class PodKind(StrEnum):
@@ -155,7 +156,7 @@ def _due(
     now: datetime,
     policy: DrainPolicy,
 ) -> datetime:
-    moments = [now + timedelta(seconds=RESYNC_S), drain.ends_at]
+    moments = [now + timedelta(seconds=policy.resync_s), drain.ends_at]
     if drain.kind is DrainKind.RELEASE:
         moments += [_polite_until(pod, drain, policy) for pod in workload if pod.ends_by is None]
     if critical:

@@ -13,6 +13,8 @@ from ebbtide.core.events import Reason
 from ebbtide.core.nodes import ComputeClass, DrainKind, EndReason, Phase
 from ebbtide.errors import BadInput, Conflict, NotFound, Unauthenticated
 from ebbtide.ids import SeededIds
+from ebbtide.metrics import HOSTS, Readings
+from ebbtide.services import echoes
 from ebbtide.services.access import IssuedKey, KeyDetails, ProjectDetails
 from ebbtide.services.details import (
     Caller,
@@ -237,6 +239,7 @@ class Clusters:
             present = replace(present, num_gpus=change.num_gpus)
         if change.num_preemptible_gpus is not None:
             present = replace(present, desired_preemptible_gpus=change.num_preemptible_gpus)
+        present = replace(present, echo=echoes.merged(present.echo, change.echo))
         self.kept[cluster_id] = present
         return present
 
@@ -367,6 +370,13 @@ class UsageBook:
         return Usage(since, until, None, (line, unpriced), (CreditLine("c", None, "late notice", 100, NOW),))
 
 
+class Metrics:
+    """A fleet of one host."""
+
+    async def snapshot(self) -> Readings:
+        return {HOSTS: [(("h100", "free"), 1.0)]}
+
+
 @dataclass
 class Doubles:
     """The bundle."""
@@ -376,6 +386,7 @@ class Doubles:
     claims: Claims = field(default_factory=Claims)
     fleet: Fleet = field(default_factory=Fleet)
     usage: UsageBook = field(default_factory=UsageBook)
+    metrics: Metrics = field(default_factory=Metrics)
 
 
 class World:

@@ -367,16 +367,49 @@ async def test_what_terraform_sends_on_every_apply_is_accepted(
         name: sent[name]
         for name in ("billing_type", "cluster_name", "gpu_type", "region", "nvidia_version_id", "project_id")
     }
-    for changed in (
-        {"add_ons": [{"name": "other", "config": {}}]},
-        {"add_ons": [{"name": "headlamp", "config": {"headlamp": {"enabled": False}}}]},
-        {"cluster_config": {"load_balancer": "TRAEFIK"}},
-        {"install_traefik": True},
-        {"oidc_config": OIDC},
-    ):
+    refusals: list[tuple[dict[str, Any], str]] = [
+        ({"add_ons": [{"name": "other", "config": {}}]}, "add_ons.0.name"),
+        ({"add_ons": [{"name": "headlamp", "add_on_type": "ingress"}]}, "add_ons.0.add_on_type"),
+        ({"cluster_config": {"jumphost_enabled": True}}, "cluster_config.load_balancer"),
+        ({"install_traefik": True}, "install_traefik"),
+        ({"oidc_config": OIDC}, "oidc_config"),
+        ({"slurm_shm_size_gib": 64}, "slurm_shm_size_gib"),
+        ({"shared_volume": {"size_tib": 1}}, "shared_volume.volume_name"),
+    ]
+    for changed, param in refusals:
         refused = await member.put(path, json=changed)
         assert refused.status_code == 400
-        assert error_of(refused)["param"] in changed
+        assert error_of(refused)["param"] == param
+    assert (await member.get(path)).json() == answer.json()
+
+
+async def test_add_ons_and_configuration_are_merged(member: httpx.AsyncClient) -> None:
+    """Contract 4.2: an add-on is found by its name, its config merged; so is the cluster's configuration."""
+    made = await created(
+        member,
+        add_ons=[ADD_ON, {"add_on_type": "ingress", "name": "way-in"}],
+        cluster_config={"load_balancer": "NGINX", "ingress": {"enabled": True}},
+    )
+    path = f"{CLUSTERS}/{made['cluster_id']}"
+    off = {"add_ons": [{"name": "headlamp", "config": {"headlamp": {"enabled": False}}}]}
+    assert [each["name"] for each in (await member.put(path, json=off)).json()["add_ons"]] == ["way-in"]
+    on = {"add_ons": [{"name": "headlamp", "config": {"headlamp": {"enabled": True}, "dashboard": {}}}]}
+    back = (await member.put(path, json=on)).json()["add_ons"]
+    assert [each["name"] for each in back] == ["headlamp", "way-in"]
+    assert back[0]["config"] == {"headlamp": {"enabled": True}, "dashboard": {}}
+    wish = {"cluster_config": {"load_balancer": "TRAEFIK", "jumphost_enabled": True}}
+    merged = (await member.put(path, json=wish)).json()
+    assert merged["cluster_config"] == {
+        "load_balancer": "TRAEFIK",
+        "ingress": {"enabled": True},
+        "jumphost_enabled": True,
+    }
+    assert (await member.put(path, json={"add_ons": []})).json() == merged
+    bare = await created(member)
+    given = await member.put(
+        f"{CLUSTERS}/{bare['cluster_id']}", json={"cluster_config": {"load_balancer": "NONE"}}
+    )
+    assert given.json()["cluster_config"] == {"load_balancer": "NONE"}
 
 
 @pytest.mark.parametrize(

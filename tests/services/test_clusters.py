@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -50,6 +51,36 @@ async def test_the_same_change_sent_ten_times_at_once_is_one_change(office: Offi
     async with office.db.read() as tx:
         assert await count(tx, "nodes", "compute_class = 'standard'") == 3
         assert await count(tx, "claims") == 2  # the first order and the one change
+
+
+async def test_configuration_changed_by_two_at_once_keeps_both_changes(
+    office: Office, tenant: Caller
+) -> None:
+    """The merge happens under the cluster's lock; a change that changes nothing leaves no trace."""
+    services = office.services
+    made = await services.clusters.create(
+        tenant, replace(an_order(), echo={"cluster_config": {"load_balancer": "NONE"}}), Replay("h")
+    )
+    parts = [{f"part_{number}": True} for number in range(8)]
+    await asyncio.gather(
+        *(
+            services.clusters.update(
+                tenant, made.id, ClusterChange(echo={"cluster_config": {"load_balancer": "NONE"} | part})
+            )
+            for part in parts
+        )
+    )
+    after = await services.clusters.retrieve(tenant, made.id)
+    config = after.echo["cluster_config"]
+    assert isinstance(config, dict)
+    assert set(config) == {"load_balancer", *(f"part_{number}" for number in range(8))}
+    entries = await services.audit.read(tenant)
+    assert [entry.action for entry in entries].count("cluster.update") == 8
+    assert entries[0].after == {"cluster_config": config}
+    await services.clusters.update(tenant, made.id, ClusterChange(echo=dict(after.echo)))
+    assert len(await services.audit.read(tenant)) == len(entries)
+    with pytest.raises(BadInput, match="set when a cluster is created"):
+        await services.clusters.update(tenant, made.id, ClusterChange(volume_id="no-volume-of-its"))
 
 
 async def test_a_create_sent_again_at_once_is_the_same_cluster(office: Office, tenant: Caller) -> None:

@@ -62,12 +62,13 @@ async def retrieve_cluster(context: Ctx, caller: Asking, cluster_id: str) -> Fas
     openapi_extra=body_of(UpdateCluster),
 )
 async def update_cluster(context: Ctx, caller: Asking, cluster_id: str, request: Request) -> FastJSON:
-    """Change the standard count or the preemptible target. A merge: what is absent or null stays as it is."""
+    """Change the standard count, the preemptible target, add-ons (by name) or the cluster's configuration.
+
+    A merge: what is absent or null stays as it is. What is set at creation only may be sent back unchanged.
+    """
     wanted = as_cluster_id(cluster_id)
     body = UpdateCluster.read((await read_json(request, context.max_body_bytes)).values)
     change = orders.change(body)
-    if orders.touches_echoed(body):
-        orders.check_echoed(body, await context.services.clusters.retrieve(caller, wanted))
     return _answer(context, await context.services.clusters.update(caller, wanted, change))
 
 

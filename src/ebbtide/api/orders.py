@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ebbtide.api.wire_clusters import CreateCluster, UpdateCluster
 from ebbtide.api.wire_volumes import CreateVolume
 from ebbtide.errors import BadInput, Forbidden
-from ebbtide.services.details import Caller, ClusterChange, ClusterDetails, ClusterOrder, VolumeOrder
+from ebbtide.services.details import Caller, ClusterChange, ClusterOrder, VolumeOrder
 
 # Clients must read these back exactly as sent, and not see them unless sent (Terraform compares).
 _ECHOED = ("add_ons", "cluster_config", "oidc_config", "install_traefik", "slurm_shm_size_gib")
@@ -78,66 +77,27 @@ def volume_order(body: CreateVolume) -> VolumeOrder:
 
 
 def change(body: UpdateCluster) -> ClusterChange:
-    """The update as the service takes it; what is immutable goes along to be compared."""
+    """The update as the service takes it: what is immutable to be compared, the rest to be merged."""
     _refuse_unoffered(body)
     sent = body.given()
     return ClusterChange(
         num_gpus=body.num_gpus,
         num_preemptible_gpus=body.num_preemptible_gpus,
         immutable={field: sent[field] for field in _IMMUTABLE if field in sent},
+        echo={field: sent[field] for field in _ECHOED if field in sent},
+        volume_id=body.volume_id,
+        shared_volume_name=None if body.shared_volume is None else _volume_name(body.shared_volume),
     )
 
 
-def check_echoed(body: UpdateCluster, cluster: ClusterDetails) -> None:
-    """BadInput if the update would change what was set at creation (add-ons and configuration).
-
-    Terraform sends these on every apply, changed or not, so an equal value is welcome.
-    """
-    sent = body.given()
-    for field in _ECHOED:
-        if field in sent and not _same(field, sent[field], cluster.echo):
-            raise BadInput(
-                f"{field} is set when a cluster is created and cannot change; leave it as it is", param=field
-            )
-    _check_volumes(body, cluster)
-
-
-def _check_volumes(body: UpdateCluster, cluster: ClusterDetails) -> None:
-    """A cluster's volumes are chosen at its creation; naming the ones that it has changes nothing."""
-    if body.volume_id is not None and body.volume_id not in {each.id for each in cluster.volumes}:
+def _volume_name(shared_volume: dict[str, Any]) -> str:
+    """The name of the volume that was made with the cluster; an update compares nothing else of it."""
+    name = shared_volume.get("volume_name")
+    if not isinstance(name, str):
         raise BadInput(
-            "volume_id is set when a cluster is created and cannot change; leave it as it is",
-            param="volume_id",
+            "shared_volume needs volume_name; leave it as it is", param="shared_volume.volume_name"
         )
-    if body.shared_volume is not None and body.shared_volume.get("volume_name") not in {
-        each.name for each in cluster.volumes
-    }:
-        raise BadInput(
-            "shared_volume is set when a cluster is created and cannot change; leave it as it is",
-            param="shared_volume",
-        )
-
-
-def touches_echoed(body: UpdateCluster) -> bool:
-    return any(field in body.model_fields_set for field in (*_ECHOED, "volume_id", "shared_volume"))
-
-
-def _same(field: str, wanted: Any, echo: Mapping[str, Any]) -> bool:
-    if field == "install_traefik":
-        return bool(wanted) == bool(echo.get(field, False))
-    if field == "add_ons":
-        present = {add_on["name"]: add_on for add_on in echo.get("add_ons", ())}
-        return all(
-            add_on["name"] in present and _within(add_on, present[add_on["name"]]) for add_on in wanted
-        )
-    return field in echo and _within(wanted, echo[field])
-
-
-def _within(part: Any, whole: Any) -> bool:
-    """Whether merging `part` into `whole` changes nothing."""
-    if isinstance(part, dict) and isinstance(whole, dict):
-        return all(key in whole and _within(value, whole[key]) for key, value in part.items())
-    return bool(part == whole)
+    return name
 
 
 def _refuse_unoffered(body: CreateCluster | UpdateCluster) -> None:

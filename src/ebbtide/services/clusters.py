@@ -9,7 +9,7 @@ from ebbtide.core.clusters import ClusterPhase
 from ebbtide.core.nodes import EndReason, Phase
 from ebbtide.errors import BadInput, Conflict, Forbidden, NotFound
 from ebbtide.ids import Ids, is_uuid4
-from ebbtide.services import quotas, replays
+from ebbtide.services import echoes, quotas, replays
 from ebbtide.services import volumes as volume_services
 from ebbtide.services.audit import record
 from ebbtide.services.capacity import Demand, Planner
@@ -25,7 +25,7 @@ from ebbtide.services.details import (
 )
 from ebbtide.services.views import cluster_details, event_details
 from ebbtide.settings import Settings
-from ebbtide.store import access, claims, clusters, events, fleet, nodes, pools, visits
+from ebbtide.store import access, claims, clusters, events, fleet, nodes, pools, visits, volumes
 from ebbtide.store.clusters import ClusterRow
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.nodes import Move
@@ -217,6 +217,8 @@ class ClusterService:
             row = await clusters.load(tx, cluster_id, for_update=True)
             assert row is not None
             _check_immutable(row, change.immutable)
+            await _check_volumes(tx, row, change)
+            await _configure(tx, caller, row, change.echo)
             await self._resize(tx, caller, pool, row, change)
 
         await self._db.run(work)
@@ -228,10 +230,7 @@ class ClusterService:
         standard, target = _wishes(row, change)
         if (standard, target) == (row.standard_hosts, row.target_hosts):
             return
-        if row.phase is ClusterPhase.DELETING:
-            raise Conflict(
-                "the cluster is being deleted; its size cannot change any more", code="cluster_deleting"
-            )
+        _check_staying(row, "size")
         await quotas.check(
             tx,
             row.project_id,
@@ -393,6 +392,44 @@ def _wishes(row: ClusterRow, change: ClusterChange) -> tuple[int, int]:
     return num_gpus // size, target // size
 
 
+async def _check_volumes(tx: Tx, row: ClusterRow, change: ClusterChange) -> None:
+    """A cluster's volumes are chosen at its creation; naming the ones that it has changes nothing."""
+    if change.volume_id is None and change.shared_volume_name is None:
+        return
+    has = await volumes.of_clusters(tx, [row.id])
+    for param, sent, known in (
+        ("volume_id", change.volume_id, {volume.id for volume in has}),
+        ("shared_volume", change.shared_volume_name, {volume.name for volume in has}),
+    ):
+        if sent is not None and sent not in known:
+            raise BadInput(f"{param} is set when a cluster is created; leave it as it is", param=param)
+
+
+async def _configure(tx: Tx, caller: Caller, row: ClusterRow, sent: Mapping[str, object]) -> None:
+    """Merge add-ons and configuration. Writes nothing, also no audit entry, when nothing differs."""
+    after = echoes.merged(row.echo, sent)
+    changed = [name for name in after if after[name] != row.echo.get(name)]
+    if not changed:
+        return
+    _check_staying(row, "configuration")
+    await clusters.set_fields(tx, row.id, echo=after)
+    await record(
+        tx,
+        caller,
+        "cluster.update",
+        row.id,
+        before={name: row.echo.get(name) for name in changed},
+        after={name: after[name] for name in changed},
+    )
+
+
+def _check_staying(row: ClusterRow, what: str) -> None:
+    if row.phase is ClusterPhase.DELETING:
+        raise Conflict(
+            f"the cluster is being deleted; its {what} cannot change any more", code="cluster_deleting"
+        )
+
+
 def _check_immutable(row: ClusterRow, sent: Mapping[str, object]) -> None:
     """Refuse an immutable field only when its value differs: Terraform sends the whole object back."""
     present = {
@@ -405,7 +442,6 @@ def _check_immutable(row: ClusterRow, sent: Mapping[str, object]) -> None:
         "nvidia_driver_version": row.nvidia_driver_version,
         "nvidia_version_id": row.nvidia_version_id,
         "project_id": row.project_id,
-        **row.echo,
     }
     for name, value in sent.items():
         if value is not None and name in present and value != present[name]:

@@ -235,12 +235,16 @@ class ClusterOrder:
 class ClusterChange:
     """An update.
 
-    None means unchanged. The immutable fields are only compared; a differing value is refused.
+    None means unchanged. The immutable fields are only compared; a differing value is refused. `echo` is
+    merged into the cluster's. The volume fields must name volumes that the cluster has.
     """
 
     num_gpus: int | None = None
     num_preemptible_gpus: int | None = None
     immutable: Mapping[str, object] = field(default_factory=dict)
+    echo: Mapping[str, object] = field(default_factory=dict)
+    volume_id: str | None = None
+    shared_volume_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,13 @@ from tests.live.kubectl import Kubectl
 _HERE = Path(__file__).parent
 _missing: list[str] = []
 
+OPTIONS = Options(
+    name="live",
+    durable=False,
+    # Else a claim waits up to 15 s for a volume that is there.
+    arguments={"kube-controller-manager": ("--pvclaimbinder-sync-period=1s",)},
+)
+
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -72,7 +79,7 @@ def kubectl_program() -> Path:
 @pytest.fixture(scope="session")
 def plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """One control plane for all tests. They clean up behind themselves."""
-    one = ControlPlane(tmp_path_factory.mktemp("live") / "plane", Options(name="live", durable=False))
+    one = ControlPlane(tmp_path_factory.mktemp("live") / "plane", OPTIONS)
     asyncio.run(one.start())
     yield one
     asyncio.run(one.stop())

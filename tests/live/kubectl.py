@@ -45,12 +45,9 @@ class Kubectl:
 
     def apply(self, *objects: Json) -> None:
         """Apply objects strictly."""
-        self(
-            "apply",
-            *STRICTLY,
-            "--filename=-",
-            stdin=json.dumps({"kind": "List", "apiVersion": "v1", "items": objects}),
-        )
+        if objects:
+            content = {"kind": "List", "apiVersion": "v1", "items": objects}
+            self("apply", *STRICTLY, "--filename=-", stdin=json.dumps(content))
 
 
 STRICTLY = ("--server-side", "--validate=strict")

@@ -3,8 +3,8 @@
     async with ControlPlane(Path("cluster-a")) as plane:
         print(plane.url, plane.kubeconfig)      # kubectl --kubeconfig cluster-a/kubeconfig get nodes
 
-`start` returns when the API server answers and pods may be created, about 3 s after it was called on an idle
-machine. A control plane takes some 550 MB of memory. What lies in its folder (mode 0700):
+`start` returns when the API server answers and pods may be created: after a few seconds on an idle machine,
+after ten on a busy one. A control plane takes some 550 MB of memory. What lies in its folder (mode 0700):
 
     kubeconfig   the administrator's way in; one file, works wherever it is copied to
     etcd/        everything the cluster knows; moving the folder moves the cluster

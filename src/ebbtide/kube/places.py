@@ -16,7 +16,7 @@ THREE_WAYS = """\
 Any of these helps:
   1. name a folder that holds them: EBBTIDE_KUBE_DIR (or KUBEBUILDER_ASSETS)
   2. go online and run `ebbtide kube install`: it takes the projects' own release files
-  3. install Go 1.26 or newer and run `ebbtide kube install`: it builds them (10 minutes, 4 GB of disk)"""
+  3. install Go 1.26 or newer and run `ebbtide kube install`: it builds them (10 minutes, 6 GB of disk)"""
 
 
 class MissingPrograms(StartupError):

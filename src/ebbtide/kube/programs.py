@@ -34,7 +34,7 @@ class Project:
     name:      also the folder of its Go module in `gomod/`
     module:    the Go module whose version is `version`
     ld_flags:  what the linker is told, so that the programs say their version
-    release:   None: the project publishes no checksum to hold a file against, so it is built
+    release:   None: we know of no checksum to hold a file against, so it is built
     """
 
     name: str

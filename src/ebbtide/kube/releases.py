@@ -43,7 +43,7 @@ async def download(
     """Put the program into `folder` and return its path. Raises NoRelease or ChecksumMismatch."""
     release = program.project.release
     if release is None:
-        raise NoRelease(f"{program.project.name} publishes no checksums for its release files")
+        raise NoRelease(f"no checksums are known for the release files of {program.project.name}")
     if where.system not in release.systems:
         raise NoRelease(f"{program.project.name} releases no {program.name} for {where}")
     url, checksums = _addresses(release, program, where)

@@ -103,7 +103,7 @@ async def test_c5_ghosts_of_a_wave_hold_nothing_up_and_count_as_nothing(given: B
 
 
 async def test_c7_a_kubelet_that_registers_again_after_release_is_sent_away(given: Begin) -> None:
-    """C7: a machine that stops late shows its Node object again: gone within 30 s, not billed or allocated."""
+    """C7: a machine that stops late shows its Node object again: gone within 30 s, not billed."""
     story = await given(hosts=2)
     acme = await story.orders("acme", target=GPUS)
     await story.passes(JOINED_BY_S)

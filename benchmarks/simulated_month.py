@@ -21,7 +21,7 @@ import pstats
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
@@ -42,7 +42,7 @@ from ebbtide.errors import Conflict
 from ebbtide.playground.behaviours import Obeys
 from ebbtide.playground.facts import What
 from ebbtide.services.details import Caller, ClusterChange, ClusterOrder, Replay, Role
-from ebbtide.settings import Settings
+from ebbtide.settings import Settings, from_environment, variable
 from ebbtide.simulation import Simulation
 
 TRACE = HERE / "traces" / "philly_2017_active_nodes_10min.csv.gz"
@@ -71,7 +71,7 @@ class Month:
     held: dict[str, int] = field(default_factory=dict)
 
     async def open(self) -> None:
-        """Make the clusters, each with one standard node, a target and its pods; let them settle."""
+        """Make the clusters, each with a target and its pods, meet the first demand, and let them settle."""
         await self.sim.begin(fleet(self.size.hosts, blocks=10))
         clusters = self.sim.system.services.clusters
         for at in range(self.size.clusters):
@@ -86,7 +86,7 @@ class Month:
             )
             made = await clusters.create(caller, order, Replay(f"month-{at}"))
             self.members[made.id], self.held[made.id] = caller, 1
-        self.counts["visits"] += await self.sim.run_for(600)
+        await self.sim.run_for(600)
         for cluster_id in self.members:
             for name, exits_s in (("quick", 30.0), ("slow", 240.0)):
                 self.sim.world.run_pods(
@@ -99,6 +99,9 @@ class Month:
                     on="preemptible",
                     reschedule=True,
                 )
+        await self._scale(self.steps[0])
+        await self.sim.run_for(900)
+        self.counts.clear()
 
     async def play(self) -> None:
         """Follow the demand through the month."""
@@ -144,7 +147,6 @@ async def run(size: Size, settings: Settings, report: Report, profile: Path | No
         sim = Simulation(url, settings=settings, seed=7, inline=True)
         month = Month(sim, size, demand(size))
         await month.open()
-        month.counts["visits"] = 0
         recorder = cProfile.Profile(time.process_time) if profile else None
         began = time.perf_counter()
         if recorder:
@@ -198,13 +200,14 @@ def main() -> int:
     # Whatever changes in the simulated world makes its cluster due at once, so that regular looks only seal
     # the bill and find what was forgotten: they may be as rare as this without anything coming later.
     different = {
-        "observe_every_s": 300,
-        "lost_after_s": 600,
-        "fill_every_s": 300,
-        "meter_every_s": 300,
+        "observe_every_s": 600,
+        "lost_after_s": 1200,
+        "fill_every_s": 600,
+        "meter_every_s": 600,
         "leaks_every_s": 600,
+        "drain_look_every_s": 60,
     }
-    settings = replace(Settings(), **different)
+    settings = from_environment({variable(name): str(value) for name, value in different.items()})
     report = Report("simulated_month", Options(given.quick, given.json))
     report.settings = {
         "demand": f"Philly 2017, busy nodes of {TRACE_HOSTS} scaled to the pool, every {size.grid} minutes",

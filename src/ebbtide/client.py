@@ -6,7 +6,8 @@ Answers are the parsed JSON objects, as the API documents them; refusals are `eb
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -16,6 +17,8 @@ import httpx
 from ebbtide.errors import BadInput, Conflict, EbbtideError, Forbidden, NotFound, Unauthenticated
 
 Json = dict[str, Any]
+
+_STREAM_SILENCE_S = 60.0  # a stream says something at least every 15 s; silence means that it is dead
 _VOLUMES = "/v1/compute/clusters/storage/volumes"
 
 
@@ -157,6 +160,23 @@ class Client:
         path = f"{_remediations(cluster_id, instance_id)}/{_part(remediation_id)}/{_part(verb)}"
         return self._send("POST", path, body=body)
 
+    def follow(self, cluster_id: str, *, after: int = 0) -> Iterator[Json]:
+        """Events above `after` as they happen, over one connection, until the server ends it.
+
+        To go on, call it again with the last number seen. Raises Unreachable when the connection breaks.
+        """
+        path = f"/v1/clusters/{_part(cluster_id)}/events/stream"
+        headers = {"last-event-id": str(after), "accept": "text/event-stream"}
+        limits = httpx.Timeout(_STREAM_SILENCE_S, connect=10.0)
+        try:
+            with self._http.stream("GET", path, headers=headers, timeout=limits) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    self._read(answer)
+                yield from _stream_events(answer.iter_lines())
+        except httpx.TransportError as error:
+            raise Unreachable(f"the event stream of {self.base_url} broke off: {error}") from error
+
     # --- the fleet ---
 
     def pools(self) -> list[Json]:
@@ -233,15 +253,49 @@ class Client:
         """Make a project. slug: lower-case, digits, dashes, unique; weight: its share of spare hosts."""
         return self._send("POST", "/v1/projects", body={"slug": slug, "name": name or slug, "weight": weight})
 
+    def set_project(self, project: str, changes: Mapping[str, int]) -> Json:
+        """Set weight, standard_gpus_limit or preemptible_gpus_limit (below 0: no limit) of a project."""
+        return self._send("PATCH", f"/v1/fleet/projects/{_part(project)}", body=dict(changes))
+
     def keys(self) -> list[Json]:
         return _items(self._get("/v1/keys"), "keys")
 
-    def create_key(self, project: str, role: str) -> Json:
+    def create_key(
+        self, project: str, role: str, *, name: str | None = None, expires_in_days: int | None = None
+    ) -> Json:
         """Issue a key for a project (its id or slug); its `key` is in this answer and never again."""
-        return self._send("POST", "/v1/keys", body={"project": project, "role": role})
+        wishes = {"name": name, "expires_in_days": expires_in_days}
+        given = {field: value for field, value in wishes.items() if value is not None}
+        return self._send("POST", "/v1/keys", body={"project": project, "role": role, **given})
+
+    def rotate_key(self, key_id: str, overlap_s: int | None = None) -> Json:
+        """Issue a key in place of another, which works on for `overlap_s` (an hour if not given)."""
+        body = {} if overlap_s is None else {"overlap_s": overlap_s}
+        return self._send("POST", f"/v1/keys/{_part(key_id)}/rotate", body=body)
 
     def revoke_key(self, key_id: str) -> Json:
         return self._send("DELETE", f"/v1/keys/{_part(key_id)}")
+
+    def audit(self, *, before: int | None = None, limit: int = 100) -> Json:
+        """Changes below number `before`, the newest first: `{entries: [...], next_before}`."""
+        return self._get("/v1/audit", before=before, limit=limit)
+
+    # --- webhooks ---
+
+    def webhooks(self) -> list[Json]:
+        return _items(self._get("/v1/webhooks"), "webhooks")
+
+    def create_webhook(self, url: str, reasons: Sequence[str] | None = None) -> Json:
+        """Subscribe a URL to all events, or to some; its `secret` is in this answer and never again."""
+        body: Json = {"url": url} if not reasons else {"url": url, "reasons": list(reasons)}
+        return self._send("POST", "/v1/webhooks", body=body)
+
+    def delete_webhook(self, webhook_id: str) -> Json:
+        return self._send("DELETE", f"/v1/webhooks/{_part(webhook_id)}")
+
+    def deliveries(self, webhook_id: str, *, limit: int = 50) -> list[Json]:
+        """What became of the latest events, the newest first."""
+        return _items(self._get(f"/v1/webhooks/{_part(webhook_id)}/deliveries", limit=limit), "deliveries")
 
     # --- the simulated world ---
 
@@ -301,6 +355,21 @@ def _told(body: object) -> tuple[str | None, str | None, str | None]:
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):
         return None, None, None
     return error["message"], error.get("param"), error.get("code")
+
+
+def _stream_events(lines: Iterator[str]) -> Iterator[Json]:
+    """The events of a server-sent stream, whose data is one line of JSON each."""
+    data = ""
+    for line in lines:
+        if line.startswith("data:"):
+            data = line.removeprefix("data:").strip()
+        elif not line and data:
+            try:
+                event = json.loads(data)
+            except ValueError as error:
+                raise ServerFault("the event stream holds something that is no event") from error
+            yield event
+            data = ""
 
 
 def _items(answer: Json, name: str) -> list[Json]:

@@ -188,6 +188,8 @@ KEY = {
     "created_at": "2026-01-02T03:01:00Z",
     "expires_at": None,
     "revoked_at": None,
+    "last_used_at": None,
+    "name": None,
 }
 PROJECT = {
     "id": "p",
@@ -196,4 +198,46 @@ PROJECT = {
     "organization_id": "o1",
     "organization_name": "Local",
     "weight": 1,
+    "standard_gpus_limit": 64,
+    "preemptible_gpus_limit": None,
 }
+AUDIT_ENTRY = {
+    "number": 7,
+    "at": "2026-01-02T03:04:05Z",
+    "key_id": "k1",
+    "project_id": PROJECT_ID,
+    "role": "operator",
+    "request_id": "req-1",
+    "action": "project.update",
+    "subject": "p",
+    "before": {"weight": 1, "standard_gpus_limit": None},
+    "after": {"weight": 3, "standard_gpus_limit": 64},
+}
+WEBHOOK = {
+    "id": "w1",
+    "url": "https://hooks.example/x",
+    "reasons": None,
+    "created_at": "2026-01-02T03:04:05Z",
+}
+DELIVERY = {
+    "id": "d1",
+    "cluster_id": CLUSTER_ID,
+    "number": 3,
+    "reason": "TogetherPreempted",
+    "tries": 2,
+    "last_answer": "answered 503",
+    "next_try_at": "2026-01-02T03:05:00Z",
+    "created_at": "2026-01-02T03:04:05Z",
+    "delivered_at": None,
+}
+
+
+def event(number: int, **changes: Any) -> dict[str, Any]:
+    return {
+        "number": number,
+        "reason": "TogetherPreempted",
+        "node_id": "gpu-preemptible-dp-aaaaa-ccccc",
+        "message": "for tide",
+        "timestamp": f"2026-01-02T03:04:{number:02}Z",
+        **changes,
+    }

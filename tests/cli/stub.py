@@ -72,7 +72,7 @@ def serving() -> Iterator[Stub]:
             self.end_headers()
             self.wfile.write(data)
 
-        do_GET = do_POST = do_PUT = do_DELETE = handle_any  # noqa: N815  the names that http.server looks for
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815  the names that http.server looks for
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the inherited name
             """Quiet."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.cli import samples
 from tests.cli.conftest import Ran
@@ -77,10 +78,47 @@ SHOWN: list[tuple[str, str, Any, list[str]]] = [
         "projects list",
         "GET /v1/projects",
         {"data": [samples.PROJECT]},
-        ["lab", "Lab"],
+        ["lab", "Lab", "64 GPUs", "none"],
     ),
     ("projects create lab", "POST /v1/projects", samples.PROJECT, ["lab"]),
-    ("keys list", "GET /v1/keys", {"keys": [samples.KEY]}, ["k2", "Default", "member", "cret"]),
+    (
+        "projects set lab --weight 3 --standard-gpus-limit 64 --preemptible-gpus-limit none",
+        "PATCH /v1/fleet/projects/lab",
+        samples.PROJECT,
+        ["standard quota     64 GPUs", "preemptible quota  none"],
+    ),
+    ("keys list", "GET /v1/keys", {"keys": [samples.KEY]}, ["k2", "Default", "member", "cret", "never"]),
+    (
+        "keys rotate k1 --overlap 60",
+        "POST /v1/keys/k1/rotate",
+        samples.KEY | {"name": "ci", "expires_at": "2026-02-01T00:00:00Z"},
+        ["ebb_secret", "ci", "2026-02-01 00:00:00 UTC"],
+    ),
+    (
+        "audit",
+        "GET /v1/audit?limit=50",
+        {"entries": [samples.AUDIT_ENTRY], "next_before": None},
+        ["project.update", "weight 1 -> 3, standard_gpus_limit none -> 64"],
+    ),
+    (
+        "webhooks list",
+        "GET /v1/webhooks",
+        {"webhooks": [samples.WEBHOOK]},
+        ["w1", "https://hooks.example/x", "all"],
+    ),
+    (
+        "webhooks create https://hooks.example/x --reason TogetherPreempted",
+        "POST /v1/webhooks",
+        samples.WEBHOOK | {"secret": "whsec_x"},
+        ["whsec_x", "w1"],
+    ),
+    ("webhooks delete w1", "DELETE /v1/webhooks/w1", {"id": "w1", "deleted": True}, ["w1 is deleted"]),
+    (
+        "webhooks deliveries w1",
+        "GET /v1/webhooks/w1/deliveries?limit=50",
+        {"deliveries": [samples.DELIVERY]},
+        ["waiting", "TogetherPreempted", "answered 503", "03:05:00"],
+    ),
     ("keys create --project lab", "POST /v1/keys", samples.KEY, ["ebb_secret", "member"]),
     ("keys revoke k2", "DELETE /v1/keys/k2", {"id": "k2", "revoked": True}, ["k2 is revoked"]),
     (
@@ -127,8 +165,10 @@ class TestEveryCommand:
         known.on(request_line, answer)
         ran = online(*words.split(), "--json")
         assert ran.code == 0, ran.err
-        whole = [answer, [answer], *(answer.values() if len(answer) == 1 else ())]
+        whole = [answer, [answer], *(answer.values() if len(answer) == 1 else (answer.get("entries"),))]
         assert ran.json in whole
+        form = online(*words.split(), "--output", "yaml")
+        assert yaml.safe_load(form.out) == ran.json
 
 
 class TestClusters:
@@ -355,6 +395,12 @@ class TestErrors:
             "fleet claim --pool p --ref r --hosts 0",
             "usage --by week",
             "keys create --role king",
+            "keys create --expires-in-days 0",
+            "projects set lab",
+            "projects set lab --standard-gpus-limit -1",
+            "projects set lab --standard-gpus-limit few",
+            "clusters list --output xml",
+            "watch --output yaml",
         ],
     )
     def test_wrong_usage(self, online: Run, words: str) -> None:

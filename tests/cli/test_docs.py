@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,13 @@ def test_every_command_of_the_readme_is_one(line: str) -> None:
 @pytest.mark.parametrize("link", re.findall(r"\]\(([^)#:]+)\)", README + FLEET + CLI))
 def test_links_lead_somewhere(link: str) -> None:
     assert (ROOT / link).exists() or (ROOT / "docs" / link).exists()
+
+
+def test_every_command_has_an_example_that_can_be_parsed() -> None:
+    root = typer.main.get_command(main.app)
+    for path, command in reference.commands(root, "ebbtide"):
+        assert (command.epilog or "").startswith("Example: "), f"{path} has no example in examples.py"
+        example = command.epilog.removeprefix("Example: ").partition(" > ")[0]
+        words = shlex.split(example)[len(path.split()) :]
+        assert example.startswith(path)
+        command.make_context(path, words)  # raises for an option or argument that there is not

@@ -1,4 +1,4 @@
-"""`ebbtide projects` and `ebbtide keys`: who may use the server (operator)."""
+"""`ebbtide projects` and `ebbtide keys`: who may use the server."""
 
 from __future__ import annotations
 
@@ -13,20 +13,25 @@ from ebbtide.cli.server import DatabaseUrl, database_url
 from ebbtide.cli.session import Session, command
 
 projects = typer.Typer(no_args_is_help=True, help="Projects (operator): whose clusters and bills are whose.")
-keys = typer.Typer(no_args_is_help=True, help="Keys (operator): issue, list, revoke.")
+keys = typer.Typer(no_args_is_help=True, help="Keys: issue, list, rotate, revoke.")
 
 _PROJECTS = (
     Column("slug", "slug"),
     Column("name", "name"),
     Column("weight", "weight", right=True),
+    Column("standard quota", lambda project: _limit(project, "standard_gpus_limit"), right=True),
+    Column("preemptible quota", lambda project: _limit(project, "preemptible_gpus_limit"), right=True),
+    Column("organization", "organization_name", wide=True),
     Column("id", "id"),
 )
 _KEYS = (
     Column("id", "id"),
+    Column("name", "name", rare=True),
     Column("project", "project_name"),
     Column("role", "role"),
     Column("ends in", "hint"),
     Column("created", lambda key: output.clock(key["created_at"])),
+    Column("last used", lambda key: output.clock(key["last_used_at"]) or "never"),
     Column("expires", lambda key: output.clock(key["expires_at"]), rare=True),
     Column("revoked", lambda key: output.clock(key["revoked_at"]), rare=True),
 )
@@ -35,9 +40,13 @@ _ROLES = ("member", "admin", "operator")
 Role = Annotated[str, typer.Option("--role", metavar="ROLE", help="member, admin or operator.")]
 
 
+def _limit(project: dict[str, Any], name: str) -> str:
+    return "none" if project[name] is None else f"{project[name]} GPUs"
+
+
 @command(projects, "list")
 def list_projects(session: Session) -> None:
-    """List the projects that the key may see."""
+    """List the projects that the key may see, with their quotas."""
     session.rows(session.client.projects(), _PROJECTS, empty="no projects")
 
 
@@ -63,9 +72,67 @@ def _show_project(project: dict[str, Any]) -> None:
     output.note(f"next: ebbtide keys create --project {project['slug']}")
 
 
+@command(projects, "set")
+def set_project(
+    session: Session,
+    project: Annotated[str, typer.Argument(metavar="PROJECT", help="Its slug or id.")],
+    weight: Annotated[
+        int | None, typer.Option("--weight", metavar="N", min=1, help="Its share of spare hosts.")
+    ] = None,
+    standard_gpus_limit: Annotated[
+        str | None,
+        typer.Option(
+            "--standard-gpus-limit", metavar="N", help="Standard GPUs it may order; `none`: no quota."
+        ),
+    ] = None,
+    preemptible_gpus_limit: Annotated[
+        str | None,
+        typer.Option(
+            "--preemptible-gpus-limit",
+            metavar="N",
+            help="Preemptible GPUs its targets may add up to; `none`: no quota.",
+        ),
+    ] = None,
+) -> None:
+    """Set a project's weight and quotas (operator). What is not given stays; what is ordered stays too."""
+    wanted = {
+        "weight": weight,
+        "standard_gpus_limit": _quota("--standard-gpus-limit", standard_gpus_limit),
+        "preemptible_gpus_limit": _quota("--preemptible-gpus-limit", preemptible_gpus_limit),
+    }
+    changes = {name: value for name, value in wanted.items() if value is not None}
+    if not changes:
+        raise UsageError(
+            "nothing to change; give --weight, --standard-gpus-limit or --preemptible-gpus-limit"
+        )
+    session.result(session.client.set_project(project, changes), _show_settings)
+
+
+def _quota(option: str, given: str | None) -> int | None:
+    """The wire's number: below 0 takes the quota away. Raises UsageError."""
+    if given is None:
+        return None
+    if given == "none":
+        return -1
+    if not (given.isascii() and given.isdecimal()):
+        raise UsageError(f"{option} takes a number of GPUs, or none; not {given!r}")
+    return int(given)
+
+
+def _show_settings(project: dict[str, Any]) -> None:
+    output.print_facts(
+        [
+            ("slug", project["slug"]),
+            ("weight", project["weight"]),
+            ("standard quota", _limit(project, "standard_gpus_limit")),
+            ("preemptible quota", _limit(project, "preemptible_gpus_limit")),
+        ]
+    )
+
+
 @command(keys, "list")
 def list_keys(session: Session) -> None:
-    """List keys, without their secret part."""
+    """List the project's keys (operators: all), without their secret part; last use is to the minute."""
     session.rows(session.client.keys(), _KEYS, empty="no keys")
 
 
@@ -77,11 +144,34 @@ def create_key(
         typer.Option("--project", metavar="PROJECT", help="Its id or slug; the caller's own if not given."),
     ] = None,
     role: Role = "member",
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="What it is for, to find it again.")
+    ] = None,
+    expires_in_days: Annotated[
+        int | None,
+        typer.Option("--expires-in-days", metavar="N", min=1, help="It ends by itself then; else never."),
+    ] = None,
 ) -> None:
     """Issue a key. It is shown this once; the server keeps only its hash."""
     _check_role(role)
     target = project or session.client.whoami()["project"]["id"]
-    session.result(session.client.create_key(target, role), _show_key)
+    made = session.client.create_key(target, role, name=name, expires_in_days=expires_in_days)
+    session.result(made, _show_key)
+
+
+@command(keys, "rotate")
+def rotate_key(
+    session: Session,
+    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="The old key's id.")],
+    overlap: Annotated[
+        int,
+        typer.Option(
+            "--overlap", metavar="SECONDS", min=0, max=604_800, help="How long the old key still works."
+        ),
+    ] = 3_600,
+) -> None:
+    """Issue a key in place of another, which works on for the overlap, so that nobody is cut off."""
+    session.result(session.client.rotate_key(key_id, overlap), _show_key)
 
 
 @keys.command("first")
@@ -118,8 +208,16 @@ def _check_role(role: str) -> None:
 
 
 def _show_key(key: dict[str, Any]) -> None:
-    facts = [("key", key["key"]), ("id", key["id"]), ("project", key["project_name"]), ("role", key["role"])]
-    output.print_facts(facts)
+    output.print_facts(
+        [
+            ("key", key["key"]),
+            ("id", key["id"]),
+            ("name", key.get("name")),
+            ("project", key["project_name"]),
+            ("role", key["role"]),
+            ("expires", output.clock(key.get("expires_at"))),
+        ]
+    )
     output.note("keep the key now: it is not shown again")
 
 

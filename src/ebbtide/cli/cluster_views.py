@@ -26,6 +26,10 @@ LIST = (
     Column("gpu type", "gpu_type"),
     Column("standard", "num_gpus", right=True),
     Column("preemptible", preemptible, right=True),
+    Column("nodes", lambda cluster: len(cluster["gpu_worker_nodes"]), right=True, wide=True),
+    Column("driver", "nvidia_driver_version", wide=True),
+    Column("cuda", "cuda_version", wide=True),
+    Column("project", "project_id", wide=True),
     Column("id", "cluster_id"),
 )
 

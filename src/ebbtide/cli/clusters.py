@@ -164,7 +164,7 @@ def _finish(session: Session, made: Json, *, wait: bool, limit_s: float) -> None
     if wait:
         made = _wait_until_settled(session.client, made["cluster_id"], limit_s)
     session.result(made, views.show)
-    if not wait and not session.as_json and not views.is_settled(made):
+    if not wait and session.for_people and not views.is_settled(made):
         output.note(f"nodes are on their way; watch with `ebbtide clusters get {made['cluster_id']}`")
 
 
@@ -192,7 +192,7 @@ def delete_cluster(
     name, cluster_id = found["cluster_name"], found["cluster_id"]
     if (
         not yes
-        and not session.as_json
+        and session.for_people
         and not typer.confirm(f"Delete cluster {name} ({cluster_id})?", err=True)
     ):
         raise typer.Abort
@@ -222,13 +222,14 @@ def cluster_events(
     ] = False,
 ) -> None:
     """Show what happened to a cluster's nodes, oldest first. With --json one event per line."""
+    as_json = session.line_by_line
     cluster_id = resolve(session.client, cluster)["cluster_id"]
 
     def look() -> Progress:
         nonlocal after
         while (page := session.client.events(cluster_id, after=after))["events"]:
             after = page["next_after"]
-            views.print_events(page["events"], as_json=session.as_json)
+            views.print_events(page["events"], as_json=as_json)
         return Progress(f"waiting for events after number {after}", done=not follow)
 
     until(look, limit_s=float("inf"), every_s=1.0)

@@ -12,8 +12,11 @@ import typer
 from ebbtide import __version__
 from ebbtide.cli import (
     access,
+    audit,
     claims,
     clusters,
+    credentials,
+    examples,
     exits,
     fleet,
     kube,
@@ -25,13 +28,14 @@ from ebbtide.cli import (
     server,
     storage,
     usage,
+    watch,
+    webhooks,
 )
 from ebbtide.errors import EbbtideError
 
 app = typer.Typer(
     name="ebbtide",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Lend a GPU fleet's unused hosts as preemptible nodes, and take them back within five minutes.",
@@ -54,7 +58,9 @@ def _root(
 
 
 server.register(app)
+credentials.register(clusters.app)
 app.add_typer(clusters.app, name="clusters")
+watch.register(app)
 app.add_typer(storage.app, name="storage")
 app.add_typer(remediations.app, name="remediations")
 claims.register(fleet.app)
@@ -62,10 +68,13 @@ app.add_typer(fleet.app, name="fleet")
 usage.register(app)
 app.add_typer(access.projects, name="projects")
 app.add_typer(access.keys, name="keys")
+audit.register(app)
+app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(secrets.app, name="secrets")
 app.add_typer(playground.app, name="playground")
 app.add_typer(kube.app, name="kube")
 reference.register(app)
+examples.attach(app)
 
 
 def run() -> None:

@@ -20,7 +20,8 @@ _STYLES = {
     "DRAINING": "yellow", "Draining": "yellow", "draining": "yellow", "open": "yellow", "cordoned": "yellow",
     "Degraded": "red", "quarantined": "red", "broken": "red", "FAILED": "red", "lost": "red",
     "Deleting": "dim", "REMOVING": "dim", "REMOVED": "dim", "ended": "dim", "retired": "dim",
-    "revoked": "dim", "preemptible": "cyan", "standard": "blue", "external": "magenta",
+    "revoked": "dim", "delivered": "green", "given up": "red", "waiting": "yellow",
+    "preemptible": "cyan", "standard": "blue", "external": "magenta",
 }  # fmt: skip
 
 
@@ -29,12 +30,14 @@ class Column:
     """title: the heading; value: a key of the row, or a function of it.
 
     right: set to the right. rare: left out where no row has a value (None, "" or 0).
+    wide: shown with `--output wide` only.
     """
 
     title: str
     value: str | Callable[[Row], object]
     right: bool = False
     rare: bool = False
+    wide: bool = False
 
     def of(self, row: Row) -> object:
         return row.get(self.value) if isinstance(self.value, str) else self.value(row)
@@ -65,8 +68,17 @@ def print_json(answer: object) -> None:
     sys.stdout.flush()
 
 
-def print_table(rows: Sequence[Row], columns: Iterable[Column], *, empty: str) -> None:
-    """Rows under headings; `empty` says what it means that there are none."""
+def print_yaml(answer: object) -> None:
+    """The whole answer as YAML, its fields in the server's order."""
+    import yaml
+
+    text = yaml.safe_dump(answer, sort_keys=False, allow_unicode=True, width=_UNLIMITED_COLUMNS)
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def print_table(rows: Sequence[Row], columns: Iterable[Column], *, empty: str, wide: bool = False) -> None:
+    """Rows under headings; `empty` says what it means that there are none. wide: with every column."""
     if not rows:
         console().print(empty, style="dim", markup=False)
         return
@@ -74,7 +86,11 @@ def print_table(rows: Sequence[Row], columns: Iterable[Column], *, empty: str) -
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    columns = tuple(each for each in columns if not each.rare or any(each.of(row) for row in rows))
+    columns = tuple(
+        each
+        for each in columns
+        if wide or not (each.wide or (each.rare and not any(each.of(row) for row in rows)))
+    )
     for column in columns:
         table.add_column(column.title.upper(), justify="right" if column.right else "left", overflow="fold")
     for row in rows:

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-_SHARED = ("url", "key", "data", "as_json")
+_SHARED = ("url", "key", "data", "as_json", "form")
 
 
 def register(app: typer.Typer) -> None:
@@ -46,6 +46,7 @@ def _section(path: str, command: Any) -> Iterator[str]:
     words = [path, *(_argument(each) for each in arguments), *(["[OPTIONS]"] if options else [])]
     yield f"### `{path}`\n"
     yield f"{(command.help or '').strip()}\n"
+    example = (command.epilog or "").removeprefix("Example: ")
     yield f"```\n{' '.join(words)}\n```\n"
     if arguments or own:
         yield "| | |\n|---|---|"
@@ -54,6 +55,8 @@ def _section(path: str, command: Any) -> Iterator[str]:
     shared = [_flag(each) for each in options if each not in own]
     if shared:
         yield f"Also: {', '.join(f'`{flag}`' for flag in shared)}.\n"
+    if example:
+        yield f"Example: `{example}`\n"
 
 
 def _argument(parameter: Any) -> str:

@@ -18,7 +18,7 @@ DEMO_DRAIN_WINDOW_S = 20
 Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")]
 DatabaseUrl = Annotated[
     str | None,
-    typer.Option("--database", metavar="URL", help="PostgreSQL's URL [env: EBBTIDE_DATABASE_URL]."),
+    typer.Option("--database", metavar="URL", help="PostgreSQL's URL (env EBBTIDE_DATABASE_URL)."),
 ]
 DataFolder = Annotated[
     Path,

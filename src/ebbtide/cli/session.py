@@ -1,4 +1,4 @@
-"""What every command that speaks to a server shares: its options, its client, and `--json`."""
+"""What every command that speaks to a server shares: its options, its client, and how it prints."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 import typer
 
 from ebbtide.cli import connection, output
+from ebbtide.cli.exits import UsageError
 
 if TYPE_CHECKING:
     from ebbtide.client import Client, Json
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 _PANEL = "Connection and output"
+FORMS = ("table", "wide", "yaml", "json")
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "url": (
         Annotated[
             str | None,
             typer.Option(
-                "--url", metavar="URL", help="The server [env: EBBTIDE_URL].", rich_help_panel=_PANEL
+                "--url", metavar="URL", help="The server (env EBBTIDE_URL).", rich_help_panel=_PANEL
             ),
         ],
         None,
@@ -34,7 +36,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
         Annotated[
             str | None,
             typer.Option(
-                "--key", metavar="KEY", help="The key [env: EBBTIDE_API_KEY].", rich_help_panel=_PANEL
+                "--key", metavar="KEY", help="The key (env EBBTIDE_API_KEY).", rich_help_panel=_PANEL
             ),
         ],
         None,
@@ -55,39 +57,79 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
         Annotated[bool, typer.Option("--json", help="Print the answer as JSON.", rich_help_panel=_PANEL)],
         False,
     ),
+    "form": (
+        Annotated[
+            str,
+            typer.Option(
+                "--output",
+                "-o",
+                metavar="FORM",
+                help="table, wide (every column), yaml or json.",
+                rich_help_panel=_PANEL,
+            ),
+        ],
+        "table",
+    ),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One run of one command: the client, and how to show what it answers."""
+    """One run of one command: the client, and how to show what it answers.
+
+    form: one of `FORMS`
+    """
 
     client: Client
-    as_json: bool
+    form: str = "table"
+
+    @property
+    def as_json(self) -> bool:
+        return self.form == "json"
+
+    @property
+    def for_people(self) -> bool:
+        return self.form in ("table", "wide")
+
+    @property
+    def line_by_line(self) -> bool:
+        """For what comes one by one: whether as JSON, one object per line. Raises UsageError for YAML."""
+        if self.form == "yaml":
+            raise UsageError("this comes one by one; --json prints one object per line, YAML cannot")
+        return self.form == "json"
 
     def rows(self, answer: Sequence[Json], columns: Sequence[output.Column], *, empty: str) -> None:
         """A list of things: as a table, or as JSON."""
-        if self.as_json:
-            output.print_json(list(answer))
+        if self.for_people:
+            output.print_table(answer, columns, empty=empty, wide=self.form == "wide")
         else:
-            output.print_table(answer, columns, empty=empty)
+            self._print(list(answer))
 
     def result(self, answer: Json, show: Callable[[Json], None]) -> None:
         """One thing: by `show`, or as JSON."""
-        if self.as_json:
-            output.print_json(answer)
-        else:
+        if self.for_people:
             show(answer)
+        else:
+            self._print(answer)
+
+    def _print(self, answer: object) -> None:
+        output.print_yaml(answer) if self.form == "yaml" else output.print_json(answer)
+
+
+def _chosen(form: str, *, as_json: bool) -> str:
+    if form not in FORMS:
+        raise UsageError(f"--output takes {', '.join(FORMS)}, not {form!r}")
+    return "json" if as_json else form
 
 
 @contextmanager
-def opened(url: str | None, key: str | None, data: Path, *, as_json: bool) -> Iterator[Session]:
+def opened(url: str | None, key: str | None, data: Path, *, form: str) -> Iterator[Session]:
     """A session to the server that the options, the environment or the data folder name."""
     found = connection.find(url, key, data)
     from ebbtide.client import Client
 
     with Client(found.url, found.key) as client:
-        yield Session(client, as_json)
+        yield Session(client, form)
 
 
 def command(
@@ -112,8 +154,8 @@ def command(
 
         @functools.wraps(function)
         def run(**given: Any) -> None:
-            url, key, data, as_json = (given.pop(each) for each in _OPTIONS)
-            with opened(url, key, data, as_json=as_json) as session:
+            url, key, data, as_json, form = (given.pop(each) for each in _OPTIONS)
+            with opened(url, key, data, form=_chosen(form, as_json=as_json)) as session:
                 act(session, **given)
 
         parameters = [*own, *shared]

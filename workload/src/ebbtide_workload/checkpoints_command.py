@@ -61,7 +61,8 @@ def _print(found: list[Checkpoint], bad: dict[int, str], p95_s: float | None) ->
     print(f"{'step':>10} {'size':>10} {'save took':>12}  saved at")
     for one in found:
         problem = f"  NOT WHOLE: {bad[one.step]}" if one.step in bad else ""
-        print(f"{one.step:>10} {size(one.bytes):>10} {duration(one.save_s):>12}  {one.saved_at[:19]}Z{problem}")
+        saved_at = one.saved_at[:19] + "Z"
+        print(f"{one.step:>10} {size(one.bytes):>10} {duration(one.save_s):>12}  {saved_at}{problem}")
     if not found:
         print("no complete checkpoint here")
     if p95_s is not None:

@@ -37,7 +37,7 @@ class Merged:
 
     def __init__(self, attention: Attention) -> None:
         self._attention = attention
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._heard: dict[str, Heard] = {}
         self._listeners: list[Callable[[Heard], None]] = []
 
@@ -48,10 +48,10 @@ class Merged:
             if known is not None and known.deadline <= heard.deadline:
                 return False
             self._heard[heard.source] = heard
-            listeners = list(self._listeners)
-        self._attention.up = True
-        for listener in listeners:
-            listener(heard)
+            self._attention.up = True
+            # within the lock: whoever sees the notice finds it written down already
+            for listener in list(self._listeners):
+                listener(heard)
         return True
 
     def listen(self, listener: Callable[[Heard], None]) -> None:

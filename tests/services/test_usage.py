@@ -179,12 +179,11 @@ async def test_credits_are_lines_of_their_own_and_only_their_projects(
     assert (await _read(office, tenant, START - DAY, START)).credits == ()
 
 
-@pytest.mark.parametrize(
-    ("since", "until", "by"),
-    [(START, START, "node"), (START, START - DAY, "node"), (START, START + DAY, "week")],
-)
-async def test_questions_without_sense(
-    office: Office, tenant: Caller, since: datetime, until: datetime, by: str
-) -> None:
-    with pytest.raises(BadInput):
-        await _read(office, tenant, since, until, by)
+async def test_questions_without_sense(office: Office, tenant: Caller) -> None:
+    for since, until, by in (
+        (START, START, "node"),
+        (START, START - DAY, "node"),
+        (START, START + DAY, "week"),
+    ):
+        with pytest.raises(BadInput):
+            await _read(office, tenant, since, until, by)

@@ -209,12 +209,12 @@ async def test_a_second_occupant_is_an_error_in_our_own_plan(db: Database, rows:
         await place_twice()
 
 
-@pytest.mark.parametrize("name", ["phase", "phase_since", "deadline", "end_reason", "host_id"])
-async def test_facts_do_not_include_what_only_moves_write(db: Database, rows: Rows, name: str) -> None:
+async def test_facts_do_not_include_what_only_moves_write(db: Database, rows: Rows) -> None:
     async with db.transaction() as tx:
         await rows.node(tx, 0)
-        with pytest.raises(AssertionError, match=name):
-            await nodes.set_facts(tx, "node-0", **{name: None, "workload_pods": 3})
+        for name in ("phase", "phase_since", "deadline", "end_reason", "host_id"):
+            with pytest.raises(AssertionError, match=name):
+                await nodes.set_facts(tx, "node-0", **{name: None, "workload_pods": 3})
         await nodes.set_facts(tx, "node-0", workload_pods=3)
     async with db.read() as tx:
         node = await nodes.load(tx, "node-0")

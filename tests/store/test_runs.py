@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
 import sqlalchemy as sa
 
 from ebbtide.clock import ManualClock
@@ -16,47 +15,39 @@ from tests.builders import START, rows
 Life = tuple[int, int, bool]  # started, last seen, whether it has ended; seconds after START
 
 
-@pytest.mark.parametrize(
-    ("lives", "since_s", "now_s", "down"),
-    [
-        pytest.param([], 0, 5, False, id="none yet, and only for a heartbeat's doubt"),
-        pytest.param([], 0, 11, True, id="none at all"),
-        pytest.param([(-100, 298, False)], 0, 300, False, id="one that is alive"),
-        pytest.param([(-100, -3, False)], 0, 4, False, id="one whose next heartbeat is not due yet"),
-        pytest.param([(-100, 20, True)], 0, 300, True, id="killed soon after, nobody since"),
-        pytest.param([(-100, 20, True), (290, 290, False)], 0, 290, True, id="killed, the next came late"),
-        pytest.param([(-100, 20, True), (28, 290, False)], 0, 290, False, id="killed, the next came at once"),
-        pytest.param(
-            [(-100, 20, True), (31, 290, False)], 0, 290, True, id="just more than the doubt between"
-        ),
-        pytest.param(
-            [(-100, 20, True), (-50, 299, False)], 0, 300, False, id="two, and one of them survived"
-        ),
-        pytest.param(
-            [(-100, 299, False), (50, 60, True)], 0, 300, False, id="a short life beside a long one"
-        ),
-        pytest.param([(-100, -20, True), (200, 300, False)], 210, 300, False, id="the gap was before"),
-        pytest.param([(-500, -400, True), (5, 300, False)], 0, 300, False, id="the next started with it"),
-    ],
-)
-async def test_was_down(
-    db: Database, clock: ManualClock, lives: list[Life], since_s: int, now_s: int, down: bool
-) -> None:
-    async with db.transaction() as tx:
-        for number, (started_s, seen_s, ended) in enumerate(lives):
-            seen = START + timedelta(seconds=seen_s)
-            await tx.conn.execute(
-                sa.insert(worker_runs).values(
-                    id=f"run-{number}",
-                    started_at=START + timedelta(seconds=started_s),
-                    seen_at=seen,
-                    stopped_at=seen if ended else None,
-                    ended_how="killed" if ended else None,
+_CASES: list[tuple[str, list[Life], int, int, bool]] = [
+    ("none yet, and only for a heartbeat's doubt", [], 0, 5, False),
+    ("none at all", [], 0, 11, True),
+    ("one that is alive", [(-100, 298, False)], 0, 300, False),
+    ("one whose next heartbeat is not due yet", [(-100, -3, False)], 0, 4, False),
+    ("killed soon after, nobody since", [(-100, 20, True)], 0, 300, True),
+    ("killed, the next came late", [(-100, 20, True), (290, 290, False)], 0, 290, True),
+    ("killed, the next came at once", [(-100, 20, True), (28, 290, False)], 0, 290, False),
+    ("just more than the doubt between", [(-100, 20, True), (31, 290, False)], 0, 290, True),
+    ("two, and one of them survived", [(-100, 20, True), (-50, 299, False)], 0, 300, False),
+    ("a short life beside a long one", [(-100, 299, False), (50, 60, True)], 0, 300, False),
+    ("the gap was before", [(-100, -20, True), (200, 300, False)], 210, 300, False),
+    ("the next started with it", [(-500, -400, True), (5, 300, False)], 0, 300, False),
+]
+
+
+async def test_was_down(db: Database) -> None:
+    for what, lives, since_s, now_s, down in _CASES:
+        async with db.transaction() as tx:
+            for number, (started_s, seen_s, ended) in enumerate(lives):
+                seen = START + timedelta(seconds=seen_s)
+                await tx.conn.execute(
+                    sa.insert(worker_runs).values(
+                        id=f"run-{number}",
+                        started_at=START + timedelta(seconds=started_s),
+                        seen_at=seen,
+                        stopped_at=seen if ended else None,
+                        ended_how="killed" if ended else None,
+                    )
                 )
-            )
-    clock.set(START + timedelta(seconds=now_s))
-    async with db.read() as tx:
-        assert await runs.was_down(tx, START + timedelta(seconds=since_s)) is down
+            tx.now = START + timedelta(seconds=now_s)
+            assert await runs.was_down(tx, START + timedelta(seconds=since_s)) is down, what
+            await tx.conn.execute(sa.delete(worker_runs))
 
 
 async def test_whoever_did_not_say_goodbye_was_killed(db: Database, clock: ManualClock) -> None:

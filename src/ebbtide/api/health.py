@@ -10,6 +10,7 @@ from starlette.responses import Response
 from ebbtide.api.context import Ctx
 from ebbtide.api.problems import problem
 from ebbtide.api.responses import FastJSON
+from ebbtide.metrics import exposition
 
 router = APIRouter(tags=["health"])
 log = structlog.get_logger(__name__)
@@ -35,6 +36,7 @@ async def readyz(context: Ctx) -> FastJSON:
 
 
 @router.get("/metrics", response_class=Response)
-async def metrics() -> Response:
-    """Prometheus metrics of this process."""
-    return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+async def metrics(context: Ctx) -> Response:
+    """Prometheus metrics: of this process, and of the fleet as the database has it now."""
+    fleet = exposition(await context.services.metrics.snapshot())
+    return Response(generate_latest() + fleet, media_type=CONTENT_TYPE_LATEST)

@@ -69,7 +69,7 @@ class Day:
 
     async def goes_on(self) -> None:
         """The next thing happens, after a while."""
-        await self.story.passes(self.rng.choice((0, 3, 30, 300, 900, 1500)))
+        await self.story.passes(self.rng.choice((0, 3, 30, 300, 1800, 3600)))
         weights, things = zip(*self.chances(), strict=True)
         thing = self.rng.choices(things, weights)[0]
         self.done.append(f"{self.story.now:%H:%M:%S} {thing.__name__}")
@@ -189,8 +189,8 @@ class Day:
 
 
 async def test_a_day_of_everything(given: Begin, rng: random.Random) -> None:
-    quiet = {"observe_every_s": 120, "fill_every_s": 120, "leaks_every_s": 600, "meter_every_s": 600}
-    story = await given(HOSTS, headroom=1, blocks=2, lost_after_s=200, **quiet)
+    quiet = {"observe_every_s": 300, "fill_every_s": 300, "leaks_every_s": 900, "meter_every_s": 3600}
+    story = await given(HOSTS, headroom=1, blocks=2, lost_after_s=500, **quiet)
     day = Day(story, rng)
     evening = story.now + timedelta(seconds=DAY_S)
     for _ in range(2):

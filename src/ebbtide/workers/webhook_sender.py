@@ -11,6 +11,7 @@ import hmac
 import ipaddress
 import socket
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -45,8 +46,13 @@ class HttpSender:
         self, *, private_allowed: bool = False, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
         self._private_allowed = private_allowed
-        self._http = httpx.AsyncClient(
-            timeout=TIMEOUT_S, follow_redirects=False, trust_env=False, transport=transport
+        self._transport = transport
+
+    @cached_property
+    def _http(self) -> httpx.AsyncClient:
+        """Made when it is wanted first: reading the certificates takes longer than all of a start."""
+        return httpx.AsyncClient(
+            timeout=TIMEOUT_S, follow_redirects=False, trust_env=False, transport=self._transport
         )
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
@@ -83,4 +89,5 @@ class HttpSender:
         raise NotDelivered(f"{host} is not a public address; set EBBTIDE_WEBHOOK_PRIVATE=true to allow it")
 
     async def close(self) -> None:
-        await self._http.aclose()
+        if "_http" in vars(self):
+            await self._http.aclose()

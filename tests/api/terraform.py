@@ -64,7 +64,7 @@ _ADD_ON_CONFIG = ("dashboard", "ingress")  # all that its schema knows of an add
 
 @dataclass
 class Terraform:
-    """client: its base URL ends in /v1. state: what the last apply or refresh left; None: nothing is there."""
+    """client: its base URL ends in /v1. state: what the last apply or refresh left, None if nothing."""
 
     client: httpx.AsyncClient
     state: dict[str, Any] | None = None

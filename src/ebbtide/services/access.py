@@ -191,7 +191,10 @@ class AccessService:
             old = await self._manageable(tx, caller, key_id)
             project = await access.project(tx, id_=old.project_id)
             assert project is not None
-            issued = await issue(tx, self._ids, project, Role(old.role), name=old.name)
+            # It ends when the old one would have: who holds a key for a day does not make it one for ever.
+            issued = await issue(
+                tx, self._ids, project, Role(old.role), name=old.name, expires_at=old.expires_at
+            )
             await access.end_key(tx, old.id, tx.now + timedelta(seconds=overlap_s))
             await record(tx, caller, "key.rotate", old.id, after={"key": issued.details.id})
             return issued

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from ebbtide.clock import Clock
@@ -147,3 +148,7 @@ async def _reached() -> AsyncIterator[None]:
                 "the database does not answer; try again in a moment", code="database_away"
             ) from error
         raise
+    except PoolTimeout as error:
+        raise Unavailable(
+            "too many requests wait for the database; try again", code="database_busy"
+        ) from error

@@ -72,6 +72,23 @@ CALLS: list[tuple[str, Callable[[Client], Any], str, Any]] = [
         {"slug": "lab", "name": "Lab", "weight": None},
     ),
     ("key", lambda c: c.create_key("lab", "admin"), "POST /v1/keys", {"project": "lab", "role": "admin"}),
+    (
+        "project's quotas",
+        lambda c: c.set_project("lab", {"standard_gpus_limit": -1}),
+        "PATCH /v1/fleet/projects/lab",
+        {"standard_gpus_limit": -1},
+    ),
+    (
+        "key with an end",
+        lambda c: c.create_key("lab", "admin", name="ci", expires_in_days=9),
+        "POST /v1/keys",
+        {"project": "lab", "role": "admin", "name": "ci", "expires_in_days": 9},
+    ),
+    ("rotate", lambda c: c.rotate_key("k", 60), "POST /v1/keys/k/rotate", {"overlap_s": 60}),
+    ("rotate as usual", lambda c: c.rotate_key("k"), "POST /v1/keys/k/rotate", {}),
+    ("audit", lambda c: c.audit(before=9, limit=2), "GET /v1/audit?before=9&limit=2", ""),
+    ("webhook", lambda c: c.create_webhook("http://x"), "POST /v1/webhooks", {"url": "http://x"}),
+    ("unsubscribe", lambda c: c.delete_webhook("w"), "DELETE /v1/webhooks/w", ""),
     ("revoke", lambda c: c.revoke_key("k"), "DELETE /v1/keys/k", ""),
     ("pods", lambda c: c.add_pods("x", {"name": "a"}), "POST /v1/playground/clusters/x/pods", {"name": "a"}),
     ("vanish", lambda c: c.vanish("h"), "POST /v1/playground/hosts/h/vanish", {}),
@@ -88,6 +105,13 @@ LISTS: list[tuple[str, Callable[[Client], Any], str, str]] = [
     ("projects", lambda c: c.projects(), "/v1/projects", "data"),
     ("ownership", lambda c: c.ownership(), "/v1/fleet/ownership", "ownership"),
     ("keys", lambda c: c.keys(), "/v1/keys", "keys"),
+    ("webhooks", lambda c: c.webhooks(), "/v1/webhooks", "webhooks"),
+    (
+        "deliveries",
+        lambda c: c.deliveries("w", limit=5),
+        "/v1/webhooks/w/deliveries?limit=5",
+        "deliveries",
+    ),
     ("pods", lambda c: c.pods("x"), "/v1/playground/clusters/x/pods", "pods"),
 ]
 
@@ -132,6 +156,34 @@ class TestRequests:
         stub.on("GET /v3/whoami", {})
         with Client(stub.url, "k") as client:
             assert client.whoami() == {}
+
+
+class TestFollowing:
+    PATH = "GET /v1/clusters/x/events/stream"
+
+    def test_events_come_until_the_stream_ends(self, stub: Stub, client: Client) -> None:
+        stub.on(self.PATH, 'retry: 2000\n\n: quiet\n\nid: 4\nevent: E\ndata: {"number":4}\n\n')
+        assert list(client.follow("x", after=3)) == [{"number": 4}]
+        assert stub.last.headers["last-event-id"] == "3"
+
+    def test_half_an_event_is_none(self, stub: Stub, client: Client) -> None:
+        stub.on(self.PATH, 'data: {"number":4}\n')
+        assert list(client.follow("x")) == []
+
+    def test_a_refusal_is_the_servers(self, stub: Stub, client: Client) -> None:
+        stub.refuse(self.PATH, 404, "cluster not found")
+        with pytest.raises(errors.NotFound, match="cluster not found"):
+            list(client.follow("x"))
+
+    def test_a_break_is_told_as_one(self) -> None:
+        def cut(request: httpx.Request) -> httpx.Response:
+            raise httpx.ReadError("cut", request=request)
+
+        with (
+            Client("http://x.example", "k", transport=httpx.MockTransport(cut)) as client,
+            pytest.raises(Unreachable, match="broke off"),
+        ):
+            list(client.follow("x"))
 
 
 class TestRefusals:

@@ -28,8 +28,8 @@ from ebbtide.settings import Settings
 from ebbtide.store.runs import HEARTBEAT_S
 from ebbtide.store.seal import new_key
 from ebbtide.store.visits import Loop
-from ebbtide.workers.webhook_sender import Sender
 from ebbtide.workers.runner import Findings
+from ebbtide.workers.webhook_sender import Sender
 
 _MOST_STEPS = 100_000  # at one instant; a fleet of 12,500 hosts needs a few thousand
 

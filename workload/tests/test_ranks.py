@@ -19,7 +19,7 @@ from ebbtide_workload import clock, ranks_hub
 from ebbtide_workload.checkpoint import Checkpoints
 from ebbtide_workload.deadline import Attention, Heard, after
 from ebbtide_workload.errors import RanksApart
-from ebbtide_workload.ranks import Ranks
+from ebbtide_workload.ranks import Ranks, Release
 from ebbtide_workload.ranks_hub import Hub
 from ebbtide_workload.settings import Place
 
@@ -185,8 +185,7 @@ def test_a_job_that_ends_by_itself_ends_on_all_ranks(tmp_path: Path, jobs: Jobs)
 def test_a_notice_while_waiting_for_the_others_to_start_ends_the_wait(tmp_path: Path, jobs: Jobs) -> None:
     gang = Gang(jobs, tmp_path / "ck", world=3)
     gang.ranks[2].stop()  # its pod was never started
-    for job in gang.ranks[:2]:
-        eventually(lambda job=job: _handles_sigterm(job), "its guard is up")  # type: ignore[misc]
+    eventually(lambda: all(map(_handles_sigterm, gang.ranks[:2])), "their guards are up")
     gang.ranks[1].signal()
     assert [job.end() for job in gang.ranks[:2]] == [85, 85], gang.out
     assert "preempted before the start" in gang.out
@@ -267,7 +266,7 @@ def test_a_silent_rank_is_decided_without(hub: Hub, monkeypatch: pytest.MonkeyPa
 
 def test_a_barrier_opens_when_the_last_is_there_and_tells_all_the_same(hub: Hub) -> None:
     three = peers(hub, [1, 1, 1])
-    releases: list[object] = [None] * 3
+    releases: list[Release | None] = [None] * 3
 
     def arrive(rank: int) -> None:
         releases[rank] = three[rank].ranks.meet("b", after(20), payload=f"from {rank}", ok=rank != 2)
@@ -281,8 +280,7 @@ def test_a_barrier_opens_when_the_last_is_there_and_tells_all_the_same(hub: Hub)
     for thread in threads:
         thread.join(20)
     assert releases[0] == releases[1] == releases[2]
-    assert releases[0] is not None
-    assert (releases[0].ok, releases[0].payload, releases[0].leave) == (False, "from 0", False)  # type: ignore[attr-defined]
+    assert releases[0] == Release(ok=False, payload="from 0", lost=(), leave=False)
     for peer in three:
         peer.ranks.close()
 

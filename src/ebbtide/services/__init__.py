@@ -15,8 +15,8 @@ from ebbtide.services.capacity import Planner
 from ebbtide.services.claims import ClaimService
 from ebbtide.services.clusters import ClusterService
 from ebbtide.services.fleet import FleetService
-from ebbtide.services.metrics import MetricsService
 from ebbtide.services.fleet_file import FleetFile
+from ebbtide.services.metrics import MetricsService
 from ebbtide.services.remediations import RemediationService
 from ebbtide.services.usage import UsageService
 from ebbtide.services.volumes import VolumeService

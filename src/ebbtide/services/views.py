@@ -79,9 +79,7 @@ async def cluster_details(
     remedies = await remediations.latest(tx, ids)
     by_cluster: dict[str, list[NodeDetails]] = defaultdict(list)
     for row in node_rows:
-        by_cluster[row.cluster_id or ""].append(
-            node_details(row, histories[row.uid], remedies.get(row.uid))
-        )
+        by_cluster[row.cluster_id or ""].append(node_details(row, histories[row.uid], remedies.get(row.uid)))
     attached: dict[str, list[VolumeDetails]] = defaultdict(list)
     for volume in await volumes.of_clusters(tx, ids):
         attached[volume.cluster_id or ""].append(volume_details(volume))

@@ -129,7 +129,9 @@ async def test_a_node_that_does_not_come_up_is_given_up(make: Make, behaviour: B
     if not isinstance(behaviour, OutOfStock):
         assert failed["why"] == why
         assert str(event["message"]).endswith(why)
-    assert host["boot_failures"] == 1
+    # Whether it is the host's fault or the cluster's is not known of one that came up and could not join.
+    joined = isinstance(behaviour, NeverReady | GpusMissing)
+    assert host["boot_failures"] == (0 if joined else 1)
     # A standard node that failed is replaced, on another host, and nothing of it was billed.
     seen = await rig.seen(cluster)
     assert [node.phase for node in seen.nodes] in ([Phase.RUNNING], [Phase.BOOTING], [Phase.BOOTSTRAPPING])
@@ -167,6 +169,26 @@ async def test_a_host_that_fails_three_times_is_quarantined_and_filling_pauses_l
     rig.world.set_behaviour(Boots((5, 5), 2, 1), host="h100-00001")
     await rig.sim.run_for(60)
     assert (await rig.seen(cluster)).allocated_preemptible_gpus == 8
+
+
+async def test_a_cluster_that_nothing_can_join_takes_no_host_out_of_the_fleet(make: Make) -> None:
+    rig = await make(a_fleet(a_pool(2)), join_limit_s=20)
+    rig.world.set_behaviour(NeverReady(boot_s=5), pool="h100")
+    await rig.cluster()
+    await rig.sim.run_for(300)
+    assert len(await rig.stored("nodes", "end_reason = 'failed'")) > 6
+    assert {row["state"] for row in await rig.stored("hosts")} == {"available"}
+
+
+async def test_a_host_that_left_the_inventory_is_not_brought_back_by_its_failures(make: Make) -> None:
+    rig = await make(a_fleet(a_pool(2)), boot_failures_limit=1)
+    rig.world.set_behaviour(BootFails(after_s=30), host="h100-00000")
+    await rig.cluster()
+    await rig.sim.run_for(20)
+    await rig.sim.system.services.fleet.apply_file(a_fleet(a_pool(["h100-00001"])))
+    await rig.sim.run_for(60)
+    (host,) = await rig.stored("hosts", "name = 'h100-00000'")
+    assert (host["boot_failures"], host["state"]) == (1, "retired")
 
 
 async def test_a_pod_that_slipped_onto_a_node_that_never_joins_gets_its_window_and_pays(make: Make) -> None:

@@ -96,6 +96,19 @@ async def settle(tx: Tx, pool: str) -> None:
     )
 
 
+async def end_empty(tx: Tx) -> int:
+    """End claims that were served and whose last node has gone (replaced, scaled down); answer how many."""
+    result = await tx.conn.execute(
+        sa.text("""
+        UPDATE claims c SET state = 'ended', ended_at = :now
+        WHERE c.ended_at IS NULL AND c.state = 'served' AND NOT EXISTS (
+            SELECT 1 FROM nodes n WHERE n.claim_id = c.id AND n.phase NOT IN ('REMOVING', 'REMOVED'))
+        """),
+        {"now": tx.now},
+    )
+    return result.rowcount
+
+
 async def end_of_cluster(tx: Tx, cluster_id: str) -> None:
     """End every claim of a cluster that goes away."""
     await tx.conn.execute(

@@ -147,6 +147,15 @@ async def set_host(tx: Tx, host_id: str, **values: object) -> None:
     await tx.conn.execute(sa.update(hosts).where(hosts.c.id == host_id).values(**values))
 
 
+async def quarantine(tx: Tx, host_id: str, reason: str) -> None:
+    """Take a host out of use that keeps failing; one that is cordoned or retired stays as it is."""
+    await tx.conn.execute(
+        sa.update(hosts)
+        .where(hosts.c.id == host_id, hosts.c.state == HostState.AVAILABLE)
+        .values(state=HostState.QUARANTINED, state_reason=reason)
+    )
+
+
 async def count_boot_failure(tx: Tx, host_id: str) -> int:
     """Count a failed boot of a host; answer how many there were in a row."""
     result = await tx.conn.execute(

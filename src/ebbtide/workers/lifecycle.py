@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 import structlog
 
 from ebbtide.core import events
-from ebbtide.core.hosts import HostState
 from ebbtide.core.nodes import ComputeClass, DrainKind, EndReason, Phase
 from ebbtide.drivers.base import Driver, DriverError, NodeRef, NodeSeen
 from ebbtide.providers.base import Instance, InstanceOrder, InstanceState, OutOfCapacity, Permanent, Provider
@@ -120,7 +119,10 @@ class Lifecycle(SingleVisits):
             waited_s = round((tx.now - node.created_at).total_seconds())
             event = events.joined(node.compute_class, tx.now, waited_s)
             move = Move(node.uid, Phase.BOOTSTRAPPING, Phase.RUNNING, event=event)
-            outcome = await self._moved(tx, visit, move, Outcome(f"running after {waited_s} s"))
+            running = Outcome(f"running after {waited_s} s")
+            outcome = await self._moved(tx, visit, move, running)
+            if outcome is not running:
+                return outcome
             await nodes.set_facts(tx, node.uid, admitted_at=tx.now)
             await fleet.set_host(tx, node.host_id or "", boot_failures=0)
             await clusters.set_fields(tx, node.cluster_id or "", fill_backoff_until=None)
@@ -168,7 +170,9 @@ class Lifecycle(SingleVisits):
     async def _give_up(self, visit: Visit, node: NodeRow, why: str) -> Outcome:
         """Send a node back that did not come up.
 
-        The host is tried again, or quarantined; the cluster's filling backs off.
+        The host is tried again, or quarantined; the cluster's filling backs off. A machine that came up and
+        did not join counts against its host only where other nodes run: else one broken cluster would take
+        host after host out of the fleet.
         """
         async with self._db.transaction() as tx:
             move = Move(
@@ -179,15 +183,18 @@ class Lifecycle(SingleVisits):
                 end_reason=EndReason.FAILED,
                 why=why,
             )
-            outcome = await self._moved(tx, visit, move, Outcome(f"given up: {why}", tx.now))
-            failures = await fleet.count_boot_failure(tx, node.host_id or "")
+            given_up = Outcome(f"given up: {why}", tx.now)
+            outcome = await self._moved(tx, visit, move, given_up)
+            if outcome is not given_up:
+                return outcome
+            failures = 1
+            if node.phase is not Phase.BOOTSTRAPPING or await nodes.of_clusters(
+                tx, [node.cluster_id or ""], [Phase.RUNNING]
+            ):
+                failures = await fleet.count_boot_failure(tx, node.host_id or "")
             if failures >= self._settings.boot_failures_limit:
-                await fleet.set_host(
-                    tx,
-                    node.host_id or "",
-                    state=HostState.QUARANTINED,
-                    state_reason=f"{failures} boots in a row failed, the last: {why}",
-                )
+                reason = f"{failures} boots in a row failed, the last: {why}"
+                await fleet.quarantine(tx, node.host_id or "", reason)
             if node.compute_class is ComputeClass.PREEMPTIBLE:
                 wait_s = self._settings.fill_backoff_s * 2 ** min(failures - 1, BACKOFF_DOUBLINGS)
                 until = tx.now + timedelta(seconds=wait_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from ebbtide.store import requests, runs, visits
+from ebbtide.store import claims, requests, runs, visits
 from ebbtide.store.visits import Loop, Visit
 from ebbtide.workers.outcome import Outcome, finish
 from ebbtide.workers.single import SingleVisits
@@ -22,9 +22,10 @@ class Retention(SingleVisits):
             buried = await runs.forget_older(tx, tx.now - RUNS_KEPT)
             window = timedelta(seconds=self._settings.event_window_s)
             settled = await visits.drop_of_removed_nodes(tx, tx.now - window)
+            ended = await claims.end_empty(tx)
             again = tx.now + timedelta(seconds=self._settings.retention_every_s)
             sentence = (
                 f"{forgotten} create requests, {buried} worker runs, {settled} visits of "
-                f"removed nodes forgotten"
+                f"removed nodes forgotten, {ended} empty claims ended"
             )
             return await finish(tx, visit, Outcome(sentence, again))

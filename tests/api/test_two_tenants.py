@@ -267,7 +267,8 @@ async def test_another_tenants_things_are_as_if_they_were_not(two: Two) -> None:
             kind = kind_of(route)
             if kind is Kind.OBJECT:
                 assert words(route), route
-            for body in BODIES.get(route, [{}] if "requestBody" in operation else [None]):
+            empty: list[Any] = [{}] if "requestBody" in operation else [None]
+            for body in BODIES.get(route, empty):
                 if kind in (Kind.OBJECT, Kind.BODY, Kind.OPERATOR):
                     asked += await _as_nobodys(two, client, f"{role} {route}", route, body, kind)
             if kind is Kind.LIST:

@@ -44,10 +44,9 @@ class ProgramStorage:
     async def provision(self, order: VolumeOrder) -> Provisioned:
         answer = await self._run("provision", order)
         handle, why = answer.get("handle"), answer.get("why", "")
-        if not isinstance(answer.get("ready"), bool) or not isinstance(handle, str | None):
-            raise Transient(
-                "the provision program's answer has no true or false `ready`, or a wrong `handle`"
-            )
+        wrong = not isinstance(handle, str | None) or (handle is not None and not _storable(handle))
+        if wrong or not isinstance(answer.get("ready"), bool):
+            raise Transient("the provision program answered no true or false `ready`, or a wrong `handle`")
         return Provisioned(answer["ready"], handle or order.handle, _words(why))
 
     async def delete(self, order: VolumeOrder) -> StorageDeletion:
@@ -99,6 +98,10 @@ def _answer(verb: str, code: int, out: bytes, err: bytes) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise Transient(f"the {verb} program did not answer with a JSON object")
     return answer
+
+
+def _storable(handle: str) -> bool:
+    return 0 < len(handle) <= _MOST_WORDS and handle.isprintable()
 
 
 def _words(text: object) -> str:

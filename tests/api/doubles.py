@@ -402,6 +402,9 @@ class World:
     async def pods(self, cluster_id: str) -> Sequence[Mapping[str, Any]]:
         return [{"name": "pod-1"}]
 
+    async def volumes(self, cluster_id: str) -> Sequence[Mapping[str, Any]]:
+        return []
+
     async def vanish(self, host: str) -> Mapping[str, Any]:
         self.asked.append(("vanish", host))
         return {"host": host, "vanished": True}

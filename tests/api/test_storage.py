@@ -77,6 +77,9 @@ async def test_a_cluster_shows_its_volume_and_keeps_it(story: Story) -> None:
     (volume,) = cluster["volumes"]
     assert (volume["volume_name"], volume["status"]) == ("demo-data", "scheduled")
     await story.simulated.run_for(60)
+    shown = await story.operator.get(f"/v1/playground/clusters/{cluster['cluster_id']}/volumes")
+    (manifest,) = shown.json()["volumes"]
+    assert (manifest["kind"], manifest["metadata"]["name"]) == ("PersistentVolume", "demo-data")
     seen = await story.see(cluster)
     assert (seen["status"], seen["volumes"][0]["status"]) == ("Ready", "bound")
     answer = await story.tenant.delete(f"{VOLUMES}/{volume['volume_id']}")

@@ -35,6 +35,13 @@ async def add_pods(context: Ctx, caller: Operator, cluster_id: str, request: Req
     return FastJSON({"pods": [dict(each) for each in pods]})
 
 
+@router.get("/clusters/{cluster_id}/volumes", response_class=FastJSON, responses=ERRORS)
+async def list_volumes(context: Ctx, caller: Operator, cluster_id: str) -> FastJSON:
+    """The PersistentVolumes that the simulated cluster shows, as manifests."""
+    volumes = await _world(context).volumes(as_cluster_id(cluster_id))
+    return FastJSON({"volumes": [dict(each) for each in volumes]})
+
+
 @router.post("/hosts/{name}/vanish", response_class=FastJSON, responses={**ERRORS, **CONFLICT})
 async def vanish(context: Ctx, caller: Operator, name: str) -> FastJSON:
     """Let a simulated host vanish without notice, as if its power supply had failed."""

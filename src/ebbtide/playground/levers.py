@@ -71,6 +71,10 @@ class Levers:
         """Every pod of the cluster, those that wait for a node included."""
         return [_pod(node, pod) for node, pod in self._world.cluster_pods(cluster_id)]
 
+    async def volumes(self, cluster_id: str) -> Sequence[Mapping[str, Any]]:
+        """Every PersistentVolume of the cluster, as its manifest."""
+        return list(self._world.volumes(cluster_id).values())
+
     async def vanish(self, host: str) -> Mapping[str, Any]:
         """The host is gone, now and without notice. Raises NotFound for a host that never had an instance."""
         return {"host": host, "node_uid": self._world.vanish_used(host)}

@@ -96,10 +96,10 @@ def serve_plainly(url: str, port: Connection, statements: dict[str, list[Stateme
                 await psycopg.AsyncConnection.connect(url, row_factory=dict_row, prepare_threshold=1)
             )
         async with opened[0].transaction():
-            rows = [
-                await (await opened[0].execute(sql.encode(), parameters)).fetchall()
-                for sql, parameters in statements[scope["path"]]
-            ]
+            rows = []
+            for sql, parameters in statements[scope["path"]]:
+                cursor = await opened[0].execute(sql.encode(), parameters)
+                rows.append(await cursor.fetchall() if cursor.description else [])
         body = json.dumps(rows, default=str).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -114,7 +114,8 @@ def serve_plainly(url: str, port: Connection, statements: dict[str, list[Stateme
 def plainly(conn: psycopg.Connection[Any], statements: list[Statement]) -> int:
     """The peer without HTTP; answers the size of its JSON."""
     with conn.transaction():
-        rows = [conn.execute(sql.encode(), parameters).fetchall() for sql, parameters in statements]
+        cursors = [conn.execute(sql.encode(), parameters) for sql, parameters in statements]
+        rows = [cursor.fetchall() if cursor.description else [] for cursor in cursors]
     return len(json.dumps(rows, default=str))
 
 

@@ -167,7 +167,10 @@ async def _report(month: Month, took_s: float, report: Report) -> None:
     days, visits = size.minutes / 1440, month.counts["visits"]
     assert not sim.world.violations, sim.world.violations[:3]
     told = Counter(fact.what for fact in sim.world.facts())
-    lived = ", ".join(f"{count:,} {what}" for what, count in month.counts.items() if what != "visits")
+    lived = (
+        ", ".join(f"{count:,} {what}" for what, count in month.counts.items() if what != "visits")
+        or "no change"
+    )
     report.add(
         Result(
             f"{days:g} days of {size.hosts:,} hosts, {size.clusters} clusters",
@@ -196,7 +199,7 @@ def main() -> int:
     given = parser.parse_args()
     size = Size(1000, 50, int(given.days * 1440), given.grid)
     if given.quick:
-        size = Size(40, 5, 120, 30)
+        size = Size(100, 5, 240, 30)
     # Whatever changes in the simulated world makes its cluster due at once, so that regular looks only seal
     # the bill and find what was forgotten: they may be as rare as this without anything coming later.
     different = {

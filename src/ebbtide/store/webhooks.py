@@ -117,10 +117,14 @@ async def enqueue(tx: Tx, events: Sequence[tuple[str, int, str]]) -> None:
     await visits.hint(tx, Loop.NOTIFY, sorted(set(written.scalars())))
 
 
+# What is told before a node's notice has no deadline, also when it is sent after it: every try has one body.
 _DELIVERIES = """
 SELECT d.id, d.webhook_id, d.cluster_id, c.name AS cluster_name, d.event_number AS number, e.node_uid,
 e.node_name,
-       e.reason, e.message, e.at, n.deadline, d.tries, d.next_try_at, d.last_answer, d.created_at,
+       e.reason, e.message, e.at,
+       CASE WHEN e.reason NOT IN ('TogetherScaledUp', 'EbbtideNodeRestarting') THEN n.deadline END
+       AS deadline,
+       d.tries, d.next_try_at, d.last_answer, d.created_at,
        d.delivered_at
 FROM webhook_deliveries d
 JOIN lifecycle_events e ON e.cluster_id = d.cluster_id AND e.number = d.event_number

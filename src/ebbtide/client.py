@@ -200,6 +200,14 @@ class Client:
         """Take preemptible nodes back now; answers the nodes that got notice."""
         return self._send("POST", "/v1/fleet/reclaims", body={"pool": pool, "hosts": hosts, "reason": reason})
 
+    def why_node(self, node: str) -> Json:
+        """Why a node, by name or uid, is where it is."""
+        return self._get(f"/v1/fleet/why/node/{_part(node)}")
+
+    def why_target(self, cluster_id: str) -> Json:
+        """Why a cluster's preemptible target is not met."""
+        return self._get(f"/v1/fleet/why/target/{_part(cluster_id)}")
+
     def apply_fleet_file(self, text: str | bytes) -> Json:
         return self._send(
             "POST",

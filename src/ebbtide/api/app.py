@@ -23,6 +23,7 @@ from ebbtide.api import (
     volumes,
     webhooks,
     whoami,
+    why,
 )
 from ebbtide.api import playground as playground_routes
 from ebbtide.api.context import Context
@@ -79,6 +80,7 @@ def create_app(
         event_stream,
         claims,
         fleet,
+        why,
         usage,
         webhooks,
         health,

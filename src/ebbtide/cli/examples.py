@@ -33,6 +33,7 @@ EXAMPLES = {
     "fleet reclaim": 'ebbtide fleet reclaim --pool h100 --hosts 2 --reason "maintenance in rack 3"',
     "fleet cordon": 'ebbtide fleet cordon h100-b1-003 --reason "fan 2 is loud"',
     "fleet uncordon": "ebbtide fleet uncordon h100-b1-003",
+    "fleet why": "ebbtide fleet why reef",
     "fleet ownership": "ebbtide fleet ownership",
     "fleet apply": "ebbtide fleet apply fleet.yaml",
     "fleet check": "ebbtide fleet check fleet.yaml",

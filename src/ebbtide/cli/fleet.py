@@ -11,6 +11,7 @@ from ebbtide.cli import output
 from ebbtide.cli.exits import UsageError
 from ebbtide.cli.output import Column
 from ebbtide.cli.session import Session, command
+from ebbtide.errors import NotFound
 
 app = typer.Typer(no_args_is_help=True, help="The fleet (operator): pools, hosts, claims, the fleet file.")
 
@@ -117,6 +118,26 @@ def cordon(
 def uncordon(session: Session, host: HostName) -> None:
     """Let a host have occupants again; this also ends a quarantine."""
     session.rows([session.client.uncordon(host)], HOSTS, empty="")
+
+
+@command(app, "why")
+def why(
+    session: Session,
+    what: Annotated[str, typer.Argument(metavar="NAME", help="A node or a cluster, by name or id.")],
+) -> None:
+    """Say why a node is where it is, or why a cluster's target is not met, and what comes next."""
+    from ebbtide.cli.clusters import resolve
+
+    try:
+        found = session.client.why_node(what)
+    except NotFound:
+        found = session.client.why_target(resolve(session.client, what)["cluster_id"])
+    session.result(found, _show_sentences)
+
+
+def _show_sentences(answer: dict[str, Any]) -> None:
+    for sentence in answer["sentences"]:
+        output.say(sentence)
 
 
 @command(app, "ownership")

@@ -21,6 +21,7 @@ from ebbtide.services.remediations import RemediationService
 from ebbtide.services.usage import UsageService
 from ebbtide.services.volumes import VolumeService
 from ebbtide.services.webhooks import WebhookService
+from ebbtide.services.why import WhyService
 from ebbtide.settings import Settings
 from ebbtide.store.db import Database
 
@@ -37,6 +38,7 @@ class Services:
     volumes: VolumeService
     metrics: MetricsService
     remediations: RemediationService
+    why: WhyService
 
 
 def build(
@@ -59,4 +61,5 @@ def build(
         volumes=VolumeService(db, ids, settings),
         metrics=MetricsService(db),
         remediations=RemediationService(db, ids, settings),
+        why=WhyService(db),
     )

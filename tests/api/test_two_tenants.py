@@ -113,6 +113,7 @@ NOBODYS: Things = {
     "slug": "nobodys",
     "ref": "nobodys",
     "name": "nobodys",
+    "node": "nobodys",
 }
 
 
@@ -137,15 +138,17 @@ def uncovered(app: FastAPI) -> list[str]:
         kind = kind_of(route)
         if kind is None:
             found.append(route)
-        elif kind is not Kind.OPERATOR:
+        else:
             known = {"path": set(NOBODYS), "query": set(FILTERS) | NOT_FILTERS, "header": NOT_FILTERS}
             found += [
                 f"{route}: {parameter['name']}"
                 for parameter in operation.get("parameters", [])
                 if parameter["name"] not in known[parameter["in"]]
+                and not (kind is Kind.OPERATOR and parameter["in"] != "path")
             ]
-            if "requestBody" in operation and operation["requestBody"].get("required", True):
-                found += [f"{route}: its body"] if route not in BODIES else []
+            asks = kind is not Kind.OPERATOR and operation.get("requestBody", {}).get("required", True)
+            if "requestBody" in operation and asks and route not in BODIES:
+                found += [f"{route}: its body"]
     return found
 
 
@@ -188,6 +191,7 @@ async def _things(story: Story, client: httpx.AsyncClient, slug: str) -> dict[st
         "slug": slug,
         "ref": f"claim-of-{slug}",
         "name": "h100-01",
+        "node": seen["gpu_worker_nodes"][0]["node_id"],
     }
 
 
@@ -349,9 +353,16 @@ def test_a_route_that_nobody_thought_of_is_found(app: FastAPI) -> None:
     @other.get("/v1/diaries/{diary_id}")
     def diary(diary_id: str) -> None: ...
 
+    @other.get("/v1/fleet/secrets/{secret_id}")
+    def secret(secret_id: str) -> None: ...
+
     @other.get(f"{CLUSTERS}")
     def list_clusters(owner: str) -> None: ...
 
-    assert uncovered(other) == ["GET /v1/diaries/{diary_id}", f"GET {CLUSTERS}: owner"]
+    assert uncovered(other) == [
+        "GET /v1/diaries/{diary_id}",
+        "GET /v1/fleet/secrets/{secret_id}: secret_id",
+        f"GET {CLUSTERS}: owner",
+    ]
     assert uncovered(app) == []
     assert {route for route in ROUTES if route not in operations(app)} == set()

@@ -13,6 +13,7 @@ from ebbtide.cli.session import Session, command
 Json = dict[str, Any]
 
 _PAGE = 500
+_TOLD = 3  # of a list, in a table; --json has all of it
 
 
 def _change(entry: Json) -> str:
@@ -29,7 +30,8 @@ def _told(name: str, before: Json, after: Json) -> str:
 
 def _value(value: object) -> str:
     if isinstance(value, list):
-        return "; ".join(str(each) for each in value)
+        more = [f"and {len(value) - _TOLD} more"] if len(value) > _TOLD else []
+        return "; ".join([*(str(each) for each in value[:_TOLD]), *more])
     return "none" if value is None else str(value)
 
 

@@ -67,8 +67,10 @@ async def test_killed_once_it_ends_the_same(
         assert summary(story) == expected
 
 
-@pytest.mark.parametrize("how", How)
-@pytest.mark.parametrize("name", CORE)
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [*((name, how) for name in CORE for how in (How.REPEATED, How.SIDE_BY_SIDE)), ("reclaim", How.OVERTAKEN)],
+)
 async def test_with_every_visit_made_twice_it_ends_the_same(
     databases: Databases, name: str, how: How
 ) -> None:

@@ -444,7 +444,7 @@ async def test_killed_after_each_call_it_ends_the_same(admit: Admit, mode: Mode)
         if strike:
             flaky.strike(strike, Killed(), after=True)
         asked = await ward.asks(node, mode)
-        await ward.passes(100)
+        await ward.passes(45)
         assert (await ward.state(asked)).state is State.SUCCEEDED, (await ward.state(asked)).outcome
         (new,) = await ward.nodes()
         if mode is Mode.REBOOT_VM:

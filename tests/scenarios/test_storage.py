@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
 
 from ebbtide.core.clusters import ClusterPhase
 from ebbtide.core.volumes import VolumeStatus
+from ebbtide.drivers.base import DriverError
 from ebbtide.errors import BadInput, Conflict, Forbidden, NotFound
 from ebbtide.playground.behaviours import (
     ProvisionFails,
@@ -300,10 +301,12 @@ async def test_a_cluster_that_does_not_answer_holds_its_deletion_up_but_not_for_
     assert tale.sim.world.disks() == []
 
 
-async def _life(sim: Simulation, flaky: Flaky, strike: int | None, error: BaseException) -> tuple[int, int]:
-    """A cluster with its volume, grown and taken down, with one fault; answers calls made and deaths died."""
+async def _life(
+    sim: Simulation, flaky: Flaky, strikes: Sequence[int], error: BaseException
+) -> tuple[int, int]:
+    """A cluster with its volume, grown and taken down, with faults; answers calls made and deaths died."""
     tale = Tale(sim, await sim.caller("acme"))
-    if strike is not None:
+    for strike in strikes:
         flaky.strike(strike, error, after=True)
     deaths = 0
 
@@ -334,23 +337,46 @@ async def _life(sim: Simulation, flaky: Flaky, strike: int | None, error: BaseEx
     return len(flaky.calls), deaths
 
 
-@pytest.mark.parametrize("error", [Killed(), Transient("the reply was lost")], ids=["killed", "lost"])
-async def test_a_fault_after_each_call_to_storage_changes_nothing_in_the_end(
-    database_url: str, error: BaseException
-) -> None:
-    """Each life runs in the database of the one before: nothing that a life leaves disturbs the next."""
-    strike: int | None = None
-    calls, number = 0, 0
-    while strike is None or strike <= calls:
-        flaky = Flaky()
-        sim = Simulation(database_url, seed=number, settings=CALM, storage=flaky.wrap, inline=True)
-        await sim.begin(FLEET)
-        made, deaths = await _life(sim, flaky, strike, error)
-        await sim.system.close()
-        if strike is None:
-            calls = made
-        else:
-            assert deaths == (1 if isinstance(error, Killed) else 0)
-        strike = (strike or 0) + 1
-        number += 1
+async def _lived(
+    database_url: str, number: int, strikes: Sequence[int], error: BaseException
+) -> tuple[int, int]:
+    """A life in the database of the one before: nothing that a life leaves disturbs the next."""
+    flaky = Flaky()
+    sim = Simulation(database_url, seed=number, settings=CALM, storage=flaky.wrap, inline=True)
+    await sim.begin(FLEET)
+    answer = await _life(sim, flaky, strikes, error)
+    await sim.system.close()
+    return answer
+
+
+async def test_killed_after_each_call_to_storage_it_ends_the_same(database_url: str) -> None:
+    calls, _ = await _lived(database_url, 0, (), Killed())
     assert calls >= 5
+    for strike in range(1, calls + 1):
+        _, deaths = await _lived(database_url, strike, (strike,), Killed())
+        assert deaths == 1, strike
+
+
+@pytest.mark.parametrize("first", [1, 2])
+async def test_with_every_second_reply_of_storage_lost_it_ends_the_same(
+    database_url: str, first: int
+) -> None:
+    strikes = range(first, 40, 2)
+    calls, _ = await _lived(database_url, first, strikes, Transient("the reply was lost"))
+    assert calls >= 5
+
+
+@pytest.mark.parametrize("verb", ["put_volume", "drop_volume"])
+@pytest.mark.parametrize("error", [Killed(), DriverError("no answer")], ids=["killed", "lost"])
+async def test_a_fault_after_a_call_to_the_cluster_changes_nothing_in_the_end(
+    database_url: str, verb: str, error: BaseException
+) -> None:
+    flaky = Flaky()
+    sim = Simulation(database_url, settings=CALM, driver=flaky.wrap, inline=True)
+    await sim.begin(FLEET)
+    flaky.strike_verb(verb, error, after=True)
+    _, deaths = await _life(sim, flaky, (), error)
+    assert deaths == (1 if isinstance(error, Killed) else 0)
+    assert len(sim.world.facts(what=What.VOLUME_SHOWN)) == 2
+    assert len(sim.world.facts(what=What.VOLUME_DROPPED)) == 1
+    await sim.system.close()

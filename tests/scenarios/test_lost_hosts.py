@@ -166,3 +166,15 @@ async def test_a_host_whose_boots_fail_is_set_aside(given: Begin) -> None:
     fill = (await acme.details()).fill
     assert fill is not None
     assert POOL not in fill.pending_reason
+
+
+async def test_c7_a_machine_that_never_stops_is_no_endless_quarrel(given: Begin) -> None:
+    """C7, C3: its kubelet registers every second; its object is taken out now and then, not each time."""
+    story = await given(hosts=2)
+    acme = await story.orders("acme", target=GPUS)
+    await story.passes(JOINED_BY_S)
+    (node,) = await acme.running()
+    story.world.set_behaviour(Reregisters(1), StopUnconfirmed(), host=node.host_name)
+    await acme.changes(target=0)
+    await story.passes(10 * MINUTE)
+    assert 10 <= len(story.facts(What.NODE_REMOVED, node)) <= 10 * MINUTE / 10

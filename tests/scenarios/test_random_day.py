@@ -145,7 +145,7 @@ class Day:
                 OutOfStock(2),
                 CreateReplyLost(2),
                 StopUnconfirmed(4),
-                StopUnconfirmed(),
+                StopUnconfirmed(15),
                 StopTakes(90),
                 DeleteForgets(3),
                 DeleteReplyLost(2),

@@ -321,14 +321,14 @@ async def _life(
                 await sim.restart()
 
     cluster = await tale.cluster(shared_volume=DATA)
-    await passes(90)
+    await passes(45)
     (volume,) = (await tale.see_cluster(cluster)).volumes
     assert volume.status is VolumeStatus.BOUND
     await tale.grows(volume, 3)
-    await passes(30)
+    await passes(20)
     assert tale.sizes(cluster) == {"demo-data": "3Ti"}
     await tale.deletes_cluster(cluster)
-    await passes(120)
+    await passes(50)
     assert await tale.listed() == []
     assert sim.world.disks() == []
     assert sim.world.violations == []

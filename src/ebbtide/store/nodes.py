@@ -463,18 +463,19 @@ async def taken_for(tx: Tx, claim_id: str) -> list[NodeRow]:
     return [_row(row) for row in rows]
 
 
-async def gone_among(tx: Tx, uids: Sequence[str]) -> dict[str, Phase]:
+async def gone_among(tx: Tx, uids: Sequence[str], *, rest_s: int = 0) -> dict[str, Phase]:
     """Of these uids, those whose Node object the ledger calls gone: REMOVING or REMOVED by uid.
 
+    rest_s: leave out nodes on their way that were taken out of their cluster so short a time ago
     Uids that it does not know are not ours.
     """
     rows = await tx.conn.execute(
         sa.text("""
         SELECT uid, phase FROM nodes
-        WHERE uid = ANY(:uids) AND (phase = 'REMOVED' OR phase = 'REMOVING' AND out_of_cluster_at IS NOT NULL)
+        WHERE uid = ANY(:uids) AND (phase = 'REMOVED' OR phase = 'REMOVING' AND out_of_cluster_at <= :before)
         ORDER BY no
         """),
-        {"uids": list(uids)},
+        {"uids": list(uids), "before": tx.now - timedelta(seconds=rest_s)},
     )
     return {row.uid: Phase(row.phase) for row in rows}
 

@@ -32,6 +32,7 @@ from ebbtide.workers.outcome import Outcome
 
 log = structlog.get_logger()
 
+ZOMBIE_REST_S = 10
 _WATCHED = (Phase.BOOTING, Phase.BOOTSTRAPPING, Phase.RUNNING, Phase.DRAINING)
 
 
@@ -103,7 +104,7 @@ class Observation:
         look = _Look(visit, Outcome(f"{len(seen)} nodes seen", again), row, at)
         for node in known:
             await self._compare(look, row, node, seen.get(node.uid))
-        await self._expel(ref, seen, {node.uid for node in known})
+        await self._expel(look, ref, seen, {node.uid for node in known})
         return look
 
     async def _compare(self, look: _Look, row: ClusterRow, node: NodeRow, seen: NodeSeen | None) -> None:
@@ -157,21 +158,26 @@ class Observation:
             return False
         return instance is None or instance.state in (InstanceState.STOPPED, InstanceState.FAILED)
 
-    async def _expel(self, ref: ClusterRef, seen: dict[str, NodeSeen], known: set[str]) -> None:
+    async def _expel(
+        self, look: _Look, ref: ClusterRef, seen: dict[str, NodeSeen], known: set[str]
+    ) -> None:
         """Remove Node objects that the ledger calls gone: a kubelet that still runs registers again.
 
-        Where its machine's stop is not confirmed yet, pods that got onto it stay until it is.
+        Where its machine's stop is not confirmed yet, it does so within a second each time: then it has a
+        rest, and pods that got onto it stay until the stop is.
         """
         strangers = [uid for uid in seen if uid not in known]
         if not strangers:
             return
         async with self._db.read() as tx:
-            gone = await nodes.gone_among(tx, strangers)
+            gone = await nodes.gone_among(tx, strangers, rest_s=ZOMBIE_REST_S)
         for uid, phase in gone.items():
             if phase is Phase.REMOVING and seen[uid].workload_pods:
                 continue
             try:
                 await self._driver.remove(ref, NodeRef(uid, seen[uid].name))
+                if phase is Phase.REMOVING:
+                    look.facts[uid] = {"out_of_cluster_at": look.at}
                 log.warning("zombie node removed", cluster=ref.cluster_id, node=seen[uid].name)
             except DriverError as error:
                 log.info("zombie node stays for now", node=seen[uid].name, why=error.message)

@@ -16,10 +16,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PIP_NO_INPUT := 1
 
-.PHONY: help run demo-once test kube test-live check format bench lock clean
+.PHONY: help run demo-once test kube test-live test-frameworks check format bench lock clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo '  For example: make run ARGS="--port 9000", make test ARGS="-k drain", make test JOBS=0'
 
 run: $(VENV)/.ready-to-run ## play the story on a simulated fleet, then stay up until Ctrl-C
@@ -41,6 +41,9 @@ kube: $(VENV)/.ready-to-run ## get Kubernetes' programs for test-live: found, ta
 
 test-live: $(VENV)/.ready-to-develop ## tests on a real Kubernetes control plane; says so if `make kube` is needed
 	$(BIN)/python -m pytest tests/live $(ARGS) $(NONE_IS_FINE)
+
+test-frameworks: .venv-frameworks/.ready ## the workload package with the real torch and Lightning (3 GB to fetch)
+	cd workload && ../.venv-frameworks/bin/python -m pytest tests/test_torch.py $(ARGS) $(NONE_IS_FINE)
 
 CHECKS := "ruff format --check ." "ruff check ." "mypy" "lint-imports" "python -m pytest -q tests/house"
 CHECKS_WORKLOAD := "ruff format --check ." "ruff check ." "mypy --python-version 3.10"
@@ -69,12 +72,14 @@ bench: $(VENV)/.ready-to-develop ## run every benchmark; results in build/bench
 lock: $(VENV)/.ready-to-develop ## pin the newest versions that pyproject.toml allows (needs uv)
 	$(LOCK) --upgrade --extra build --extra dev --output-file constraints.txt
 	$(LOCK) --upgrade --constraints constraints.txt --extra build --output-file constraints-run.txt
+	printf 'torch>=2.6\nnumpy\nlightning>=2.4\npytest>=8\nfsspec\npyyaml\n' | \
+	  $(subst pyproject.toml,-,$(LOCK)) --upgrade --output-file constraints-frameworks.txt
 
 LOCK := uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \
   --no-header --no-annotate --no-emit-index-url
 
 clean: ## remove .venv and everything that can be made again; data folders stay
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-frameworks build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 # $(1): a file of pinned and hashed packages
 define install
@@ -90,6 +95,14 @@ $(VENV)/.ready-to-run: constraints-run.txt pyproject.toml | $(BIN)/python
 $(VENV)/.ready-to-develop: constraints.txt pyproject.toml | $(BIN)/python
 	$(call install,constraints.txt)
 	@touch $(VENV)/.ready-to-run
+
+# A room of its own: torch and what it brings are fifty times the size of everything else.
+.venv-frameworks/.ready: constraints-frameworks.txt workload/pyproject.toml | $(BIN)/python
+	@echo "set-up: packages of constraints-frameworks.txt, pinned and checked by hash ..."
+	@$(BIN)/python -m venv .venv-frameworks
+	@.venv-frameworks/bin/python -m pip install --quiet --progress-bar off --no-compile --require-hashes \
+	  -r constraints-frameworks.txt
+	@touch $@
 
 $(BIN)/python:
 	@for python in $(or $(PYTHON),$(PYTHONS)); do \

@@ -74,7 +74,16 @@ class Database:
         self.sealer = sealer or Sealer([new_key()])
         self._announce = announce
         # READ COMMITTED on purpose: every decision starts by locking what it rests on with a write.
-        self._engine = create_async_engine(url, pool_size=pool_size, max_overflow=10, pool_pre_ping=False)
+        self._engine = create_async_engine(url, pool_size=pool_size, max_overflow=10)
+        # Connections of their own for reading: a hundred orders that wait for one pool keep nobody from
+        # looking.
+        self._reader = create_async_engine(
+            url,
+            pool_size=pool_size,
+            max_overflow=10,
+            isolation_level="REPEATABLE READ",
+            execution_options={"postgresql_readonly": True},
+        )
         self._listeners: list[Callable[[str], None]] = []
 
     def on_wake(self, listener: Callable[[str], None]) -> None:
@@ -108,8 +117,7 @@ class Database:
 
         Raises Unavailable when the server cannot be reached.
         """
-        async with _reached(), self._engine.connect() as conn:
-            await conn.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        async with _reached(), self._reader.connect() as conn:
             yield self._tx(conn)
 
     async def run(self, work: Callable[[Tx], Awaitable[T]]) -> T:
@@ -126,12 +134,13 @@ class Database:
 
     async def database_now(self) -> datetime:
         """The database server's clock, for anchoring ours."""
-        async with _reached(), self._engine.connect() as conn:
+        async with _reached(), self._reader.connect() as conn:
             now: datetime = (await conn.execute(sa.text("SELECT clock_timestamp()"))).scalar_one()
             return now
 
     async def close(self) -> None:
         await self._engine.dispose()
+        await self._reader.dispose()
 
 
 @asynccontextmanager

@@ -92,6 +92,9 @@ async def test_a_cluster_shows_its_volume_and_keeps_it(story: Story) -> None:
     for changed in ({"volume_id": NOBODYS}, {"shared_volume": {**DATA, "volume_name": "x"}}):
         answer = await story.tenant.put(path, json=changed)
         assert (answer.status_code, error_of(answer)["param"]) == (400, next(iter(changed)))
+    for size in (9, "2", True):
+        wrong = await story.tenant.put(path, json={"shared_volume": {**DATA, "size_tib": size}})
+        assert (wrong.status_code, error_of(wrong)["param"]) == (400, "shared_volume.size_tib")
 
 
 @pytest.mark.parametrize(

@@ -87,17 +87,25 @@ def change(body: UpdateCluster) -> ClusterChange:
         echo={field: sent[field] for field in _ECHOED if field in sent},
         volume_id=body.volume_id,
         shared_volume_name=None if body.shared_volume is None else _volume_name(body.shared_volume),
+        shared_volume_size_tib=None if body.shared_volume is None else _volume_size(body.shared_volume),
     )
 
 
 def _volume_name(shared_volume: dict[str, Any]) -> str:
-    """The name of the volume that was made with the cluster; an update compares nothing else of it."""
+    """The name of the volume that was made with the cluster."""
     name = shared_volume.get("volume_name")
     if not isinstance(name, str):
         raise BadInput(
             "shared_volume needs volume_name; leave it as it is", param="shared_volume.volume_name"
         )
     return name
+
+
+def _volume_size(shared_volume: dict[str, Any]) -> int | None:
+    size = shared_volume.get("size_tib")
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int)):
+        raise BadInput("shared_volume.size_tib must be a whole number", param="shared_volume.size_tib")
+    return size
 
 
 def _refuse_unoffered(body: CreateCluster | UpdateCluster) -> None:

@@ -403,6 +403,14 @@ async def _check_volumes(tx: Tx, row: ClusterRow, change: ClusterChange) -> None
     ):
         if sent is not None and sent not in known:
             raise BadInput(f"{param} is set when a cluster is created; leave it as it is", param=param)
+    sizes = {volume.name: volume.size_tib for volume in has}
+    present = sizes.get(change.shared_volume_name or "")
+    if present is not None and (change.shared_volume_size_tib or 0) > present:
+        raise BadInput(
+            f"the volume has {present} TiB; it grows by PUT /v1/compute/clusters/storage/volumes, "
+            f"not by its cluster",
+            param="shared_volume.size_tib",
+        )
 
 
 async def _configure(tx: Tx, caller: Caller, row: ClusterRow, sent: Mapping[str, object]) -> None:

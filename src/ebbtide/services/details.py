@@ -245,6 +245,7 @@ class ClusterChange:
     echo: Mapping[str, object] = field(default_factory=dict)
     volume_id: str | None = None
     shared_volume_name: str | None = None
+    shared_volume_size_tib: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

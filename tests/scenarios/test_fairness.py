@@ -209,3 +209,22 @@ async def test_a_claim_of_another_system_is_supply_for_somebody_else(given: Begi
     assert (await story.gives_back("order-77")).state == "ended"
     assert story.preempted() == 1
     assert {node.end_reason for node in await acme.gone()} == {EndReason.PREEMPTED}
+
+
+async def test_a_promise_that_nothing_can_keep_waits_quietly(given: Begin) -> None:
+    """A promised host is cordoned and nothing is left to take: planned now and then, not without end."""
+    story = await given(hosts=2)
+    acme = await story.orders("acme", target=GPUS)
+    await story.passes(JOINED_BY_S)
+    (node,) = await acme.running()
+    acme.runs(node, Obeys(20))
+    beta = await story.orders("beta", "standard")
+    fleet, operator = story.sim.system.services.fleet, await story.operator()
+    await fleet.set_cordon(operator, node.host_name or "", cordoned=True)
+    before = story.watch.checks
+    await story.passes(10 * MINUTE)
+    assert story.watch.checks - before < 200
+    assert (await beta.details()).phase == "WAITING_FOR_DATA_PLANE_NODES"
+    await fleet.set_cordon(operator, node.host_name or "", cordoned=False)
+    await story.passes(2 * MINUTE)
+    assert (await beta.details()).phase == "READY"

@@ -170,7 +170,7 @@ class Planner:
         moved = await nodes.move(tx, moves)
         # A node that went on by itself between the two reads is on its way out or broken: the next plan sees
         # which.
-        await visits.hint(tx, Loop.FULFILLMENT, [pool.name] if len(moved) < hosts else [])
+        await visits.hint(tx, Loop.FULFILLMENT, [pool.name] if len(moved) < len(victims) else [])
         return [node.uid for node in moved]
 
     # -- the pool's regular plan

@@ -10,15 +10,15 @@ from datetime import datetime, timedelta
 from ebbtide.core import events
 from ebbtide.core.drain import DrainState, DrainStep, late_end, next_step
 from ebbtide.core.nodes import DrainKind, EndReason, Phase
-from ebbtide.core.pricing import charge_numerator, rate_at, round_line
 from ebbtide.drivers.base import ClusterRef, Driver, DriverError, NodeRef, Notice, PodsSeen
 from ebbtide.settings import Settings
 from ebbtide.store import events as stored_events
-from ebbtide.store import fleet, ledger, nodes, runs
+from ebbtide.store import nodes, runs
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.events import NewEvent
 from ebbtide.store.nodes import Move, NodeRow
 from ebbtide.store.visits import Visit
+from ebbtide.workers.credits import credit
 from ebbtide.workers.outcome import Answer, Later, Outcome, finish
 from ebbtide.workers.refs import cluster_ref
 
@@ -96,28 +96,18 @@ class Drains:
         come.
         """
         assert node.cluster_id
-        assert node.project_id
         assert node.deadline
         assert node.draining_at
         event = events.late_notice(tx.now, end, node.deadline)
         await stored_events.append(tx, [NewEvent(node.cluster_id, node.uid, node.name, event)])
         silent_s = int((min(tx.now, node.deadline) - node.draining_at).total_seconds())
-        gpu_seconds = silent_s * node.gpus
-        rate = rate_at(await fleet.all_rates(tx), node.pool, node.compute_class, int(tx.now.timestamp()))
-        credit = -round_line(charge_numerator(gpu_seconds, rate.microdollars_per_gpu_hour)) if rate else None
-        await ledger.add(
+        await credit(
             tx,
-            ledger.LedgerRow(
-                ref=f"late-notice/{node.uid}",
-                kind="credit",
-                project_id=node.project_id,
-                cluster_id=node.cluster_id,
-                node_uid=node.uid,
-                gpu_seconds=gpu_seconds,
-                microdollars=credit,
-                note=f"notice came {silent_s} s late",
-                at=tx.now,
-            ),
+            node,
+            ref=f"late-notice/{node.uid}",
+            seconds=silent_s,
+            priced_at=tx.now,
+            note=f"notice came {silent_s} s late",
         )
 
     async def _tell(

@@ -12,18 +12,18 @@ from ebbtide.core import events
 from ebbtide.core.drain import DrainState, next_step
 from ebbtide.core.hosts import HostState
 from ebbtide.core.nodes import DrainKind, EndReason, Phase
-from ebbtide.core.pricing import charge_numerator, rate_at, round_line
 from ebbtide.core.remediations import Mode, State
 from ebbtide.drivers.base import Driver, DriverError, NodeRef, Notice
 from ebbtide.providers.base import Instance, InstanceState, Provider
 from ebbtide.settings import Settings
 from ebbtide.store import events as stored_events
-from ebbtide.store import fleet, ledger, nodes, remediations, visits
+from ebbtide.store import nodes, remediations, visits
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.events import NewEvent
 from ebbtide.store.nodes import Move, NodeRow
 from ebbtide.store.remediations import RemediationRow
 from ebbtide.store.visits import Loop, Visit
+from ebbtide.workers.credits import credit
 from ebbtide.workers.outcome import Outcome, finish
 from ebbtide.workers.refs import cluster_ref
 
@@ -143,25 +143,14 @@ class Restarts:
     async def _credit(self, tx: Tx, row: RemediationRow, node: NodeRow) -> int:
         """Credit the time away, once; answer how many seconds that were."""
         assert row.restarted_at is not None
-        assert node.project_id is not None
         away_s = int((tx.now - row.restarted_at).total_seconds())
-        gpu_seconds = away_s * node.gpus
-        rates = await fleet.all_rates(tx)
-        rate = rate_at(rates, node.pool, node.compute_class, int(row.restarted_at.timestamp()))
-        credit = -round_line(charge_numerator(gpu_seconds, rate.microdollars_per_gpu_hour)) if rate else None
-        await ledger.add(
+        await credit(
             tx,
-            ledger.LedgerRow(
-                ref=f"restart/{row.id}",
-                kind="credit",
-                project_id=node.project_id,
-                cluster_id=row.cluster_id,
-                node_uid=node.uid,
-                gpu_seconds=gpu_seconds,
-                microdollars=credit,
-                note=f"restarted for {away_s} s",
-                at=tx.now,
-            ),
+            node,
+            ref=f"restart/{row.id}",
+            seconds=away_s,
+            priced_at=row.restarted_at,
+            note=f"restarted for {away_s} s",
         )
         return away_s
 

@@ -158,9 +158,7 @@ class Observation:
             return False
         return instance is None or instance.state in (InstanceState.STOPPED, InstanceState.FAILED)
 
-    async def _expel(
-        self, look: _Look, ref: ClusterRef, seen: dict[str, NodeSeen], known: set[str]
-    ) -> None:
+    async def _expel(self, look: _Look, ref: ClusterRef, seen: dict[str, NodeSeen], known: set[str]) -> None:
         """Remove Node objects that the ledger calls gone: a kubelet that still runs registers again.
 
         Where its machine's stop is not confirmed yet, it does so within a second each time: then it has a

@@ -121,7 +121,6 @@ class Simulation:
         return await self.system.services.access.authenticate(key.secret)
 
     # -- time
-    # -----------------------------------------------------------------------------------------------------
 
     async def settle(self) -> int:
         """Carry out everything that is due now; answer how many visits that were."""

@@ -1,11 +1,9 @@
 """The seam to where machines and control planes come from.
 
 Every call names the node's uid (or the cluster's id). That makes each repeatable: a lost reply finds the same
-instance again,
-and a call about an instance that now belongs to another node touches nothing and answers "not found". Callers
-retry; a
-provider never does on its own beyond one request's time limit, and it never waits for slow work: it answers
-what is so now.
+instance again, and a call about an instance that now belongs to another node touches nothing and answers "not
+found". Callers retry; a provider never does on its own beyond one request's time limit, and it never waits
+for slow work: it answers what is so now.
 """
 
 from __future__ import annotations

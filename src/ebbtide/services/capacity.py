@@ -58,7 +58,6 @@ class Planner:
         self._ids = ids
 
     # -- demand that may displace
-    # ---------------------------------------------------------------------------------
 
     async def promise(self, tx: Tx, pool: PoolRow, demand: Demand) -> str:
         """Promise all of a demand's hosts or none; answer the claim's id.
@@ -174,7 +173,6 @@ class Planner:
         return [node.uid for node in moved]
 
     # -- the pool's regular plan
-    # ------------------------------------------------------------------------------------
 
     async def assign(self, tx: Tx, pool: PoolRow) -> int:
         """Give free hosts to promised nodes, the oldest claim first; answer how many."""
@@ -288,7 +286,6 @@ class Planner:
         return min(moments)
 
     # -- giving back
-    # --------------------------------------------------------------------------------------------------
 
     async def lower_target(self, tx: Tx, pool: PoolRow, cluster_id: str, target_hosts: int) -> int:
         """Release preemptible nodes above the target; answer how many."""

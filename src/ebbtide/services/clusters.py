@@ -43,7 +43,6 @@ class ClusterService:
         self._planner = planner
 
     # -- reading
-    # --------------------------------------------------------------------------------------------------
 
     async def regions(self) -> tuple[RegionDetails, ...]:
         """Regions in the operator's order, each with the GPU models of its pools."""
@@ -90,7 +89,6 @@ class ClusterService:
         return found[0]
 
     # -- creating
-    # -------------------------------------------------------------------------------------------------
 
     async def create(self, caller: Caller, order: ClusterOrder, replay: Replay) -> ClusterDetails:
         """A new cluster: its standard hosts are promised here, or nothing happens.
@@ -202,7 +200,6 @@ class ClusterService:
         return await pools.lock(tx, candidates[-1].name)
 
     # -- changing
-    # -------------------------------------------------------------------------------------------------
 
     async def update(self, caller: Caller, cluster_id: str, change: ClusterChange) -> ClusterDetails:
         """Merge a change.

@@ -101,7 +101,6 @@ class FleetService:
         self._planner = planner
 
     # -- reading
-    # --------------------------------------------------------------------------------------------------
 
     async def pools(self, caller: Caller) -> tuple[PoolDetails, ...]:
         """Every pool with its hosts by bucket (operators)."""
@@ -128,7 +127,6 @@ class FleetService:
         return OWNERSHIP
 
     # -- acting
-    # ---------------------------------------------------------------------------------------------------
 
     async def reclaim(self, caller: Caller, pool: str, hosts: int, reason: str) -> tuple[NodeDetails, ...]:
         """Take up to `hosts` preemptible nodes back with the full drain, for no claim (operators).

@@ -1,8 +1,7 @@
 """Lifecycle events, numbered per cluster without gaps.
 
 The number comes from updating the cluster's row in the event's own transaction: events of one cluster become
-visible in the
-order of their numbers, so a reader that remembers the last one never misses any.
+visible in the order of their numbers, so a reader that remembers the last one never misses any.
 """
 
 from __future__ import annotations

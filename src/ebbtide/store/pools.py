@@ -190,8 +190,7 @@ async def count_reclaimable(tx: Tx, pool: str) -> int:
 
 async def candidates(tx: Tx, pool: str, *, cluster_id: str | None = None) -> list[Candidate]:
     """Preemptible nodes that could be taken. A host that would not come back as available does not serve a
-    claim, so a
-    reclaim (no cluster given) leaves nodes on cordoned hosts alone."""
+    claim, so a reclaim (no cluster given) leaves nodes on cordoned hosts alone."""
     return await _candidates(tx, pool, ComputeClass.PREEMPTIBLE, cluster_id)
 
 

@@ -2,9 +2,8 @@
 runs.
 
 One row per (loop, key). `due_at` null means settled. A visit is leased to one worker at a time; the lease's
-`fence` grows with
-each claim, and `finish` refuses a fence that is not the latest, so a worker that was thought dead cannot
-write.
+`fence` grows with each claim, and `finish` refuses a fence that is not the latest, so a worker that was
+thought dead cannot write.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ log = structlog.get_logger()
 LABEL_CLASS = "together.ai/compute-class"
 BACKOFF_DOUBLINGS = 4
 RETURN_LIMIT_S = 600  # beyond its pool's turn-over time: then a host that left is counted as broken
-LONGEST_LOOK_S = 10  # between two looks at a node that is joining
+LONGEST_LOOK_S = 10  # between two looks at a machine that is coming, or being wiped
 
 
 class Lifecycle(SingleVisits):
@@ -66,7 +66,6 @@ class Lifecycle(SingleVisits):
         return await self._remove(visit, node)
 
     # -- joining
-    # --------------------------------------------------------------------------------------------------
 
     async def _schedule(self, visit: Visit, node: NodeRow) -> Answer:
         async with self._db.read() as tx:
@@ -202,14 +201,13 @@ class Lifecycle(SingleVisits):
             return outcome
 
     # -- leaving
-    # --------------------------------------------------------------------------------------------------
 
     async def _remove(self, visit: Visit, node: NodeRow) -> Answer:
         """Stop, take out of the cluster, give back; each confirmed before the next, however often that takes.
 
         An empty node leaves the cluster first, so that nobody sees it turn NotReady. With pods left, the
-        machine stops
-        first: a Node object that goes while its machine runs lets another pod write to the same volume.
+        machine stops first: a Node object that goes while its machine runs lets another pod write to the
+        same volume.
         """
         if node.left_at and self._db.clock.now() >= node.left_at + timedelta(seconds=RETURN_LIMIT_S):
             await self._set_aside(node, node.left_at)
@@ -221,7 +219,9 @@ class Lifecycle(SingleVisits):
         visit.check(self._db.clock.now())
         deletion = await self._provider.delete(node.uid)
         if not deletion.gone or not deletion.wiped:
-            return await self._wait(visit, deletion.why or "waiting for the host to be wiped")
+            # Looked at often: a host that is wiped and not yet known to be is one that nobody can have.
+            why = deletion.why or "waiting for the host to be wiped"
+            return await self._wait(visit, why, longest_s=LONGEST_LOOK_S)
 
         async def write(tx: Tx) -> Outcome:
             move = Move(node.uid, Phase.REMOVING, Phase.REMOVED)
@@ -276,10 +276,12 @@ class Lifecycle(SingleVisits):
             return None
         return waiting
 
-    async def _wait(self, visit: Visit, why: str) -> Later:
+    async def _wait(self, visit: Visit, why: str, *, longest_s: int | None = None) -> Later:
+        """Come back after a growing wait, of `longest_s` at most."""
 
         async def write(tx: Tx) -> Outcome:
-            again = tx.now + timedelta(seconds=self._settings.retry_in_s(visit.failures))
+            wait_s = self._settings.retry_in_s(visit.failures)
+            again = tx.now + timedelta(seconds=wait_s if longest_s is None else min(wait_s, longest_s))
             return await finish(tx, visit, Outcome(why, again, failed=True))
 
         return Later(write)

@@ -1,6 +1,5 @@
 """The meter. Seconds are sealed by observation, and intervals close with moves; what is left to do each
-minute is to end
-the UTC days that are over. Its cost follows changes, not running nodes."""
+minute is to end the UTC days that are over. Its cost follows changes, not running nodes."""
 
 from __future__ import annotations
 

@@ -2,9 +2,8 @@
 written.
 
 An observation of the whole cluster is also what seals the bill: time is final up to the last look at which
-all was well. A
-node that is not well keeps the time of the last good look, and is lost when the provider says so or when that
-lasts too long.
+all was well. A node that is not well keeps the time of the last good look, and is lost when the provider says
+so or when that lasts too long.
 """
 
 from __future__ import annotations

@@ -75,7 +75,6 @@ class Remediations(SingleVisits):
             return await finish(tx, visit, await resolve(tx, row, node))
 
     # -- beginning
-    # --------------------------------------------------------------------------------------------------
 
     async def _begin(self, tx: Tx, visit: Visit, seen: RemediationRow) -> Outcome:
         """Lock in the order of all plans, look again, and begin: one transaction."""
@@ -137,7 +136,6 @@ class Remediations(SingleVisits):
         return Outcome(f"{node.name} drains until {left}", tx.now + timedelta(seconds=WATCH_S))
 
     # -- watching
-    # ---------------------------------------------------------------------------------------------------
 
     async def _watch(self, visit: Visit, row: RemediationRow, node: NodeRow) -> Outcome:
         async with self._db.transaction() as tx:

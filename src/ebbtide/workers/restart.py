@@ -66,7 +66,6 @@ class Restarts:
             return await finish(tx, visit, Outcome(f"not needed any more: {why}"))
 
     # -- emptying
-    # ---------------------------------------------------------------------------------------------------
 
     async def _empty(self, visit: Visit, row: RemediationRow, node: NodeRow) -> Outcome:
         """Cordon, and ask pods to go as a release does. A silent cluster is waited for until then."""
@@ -106,7 +105,6 @@ class Restarts:
         return Outcome(f"waiting for {len(step.waiting_for)} pods to leave{refused}", step.due)
 
     # -- restarting
-    # -------------------------------------------------------------------------------------------------
 
     async def _restart(self, visit: Visit, row: RemediationRow, node: NodeRow) -> Outcome:
         visit.check(self._db.clock.now())

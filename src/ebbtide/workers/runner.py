@@ -72,7 +72,6 @@ class Runner:
             event.set()
 
     # -- a life
-    # ---------------------------------------------------------------------------------------------------
 
     async def begin(self) -> Findings:
         """Say that this run lives, end the leases of dead ones, and make sure that every standing visit
@@ -105,7 +104,6 @@ class Runner:
             await runs.beat(tx, self.run_id)
 
     # -- step by step
-    # ---------------------------------------------------------------------------------------------
 
     async def next_due(self) -> tuple[datetime, Loop] | None:
         async with self._db.read() as tx:
@@ -126,7 +124,6 @@ class Runner:
             )
 
     # -- for ever
-    # -------------------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run every loop until `stop` is set.

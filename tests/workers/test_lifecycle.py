@@ -171,6 +171,27 @@ async def test_a_host_that_fails_three_times_is_quarantined_and_filling_pauses_l
     assert (await rig.seen(cluster)).allocated_preemptible_gpus == 8
 
 
+async def test_filling_pauses_longer_for_a_clusters_failures_whichever_host_they_were_on(make: Make) -> None:
+    rig = await make(a_fleet(a_pool(5)), join_limit_s=20)
+    cluster = await rig.running()
+    rig.world.set_behaviour(NeverReady(boot_s=5), pool="h100")
+    caller = await rig.caller()
+    await rig.sim.system.services.clusters.update(caller, cluster, ClusterChange(num_preemptible_gpus=8))
+    pauses: list[int] = []
+    for failures in range(1, 5):
+        for _ in range(400):
+            if len(await rig.stored("nodes", "end_reason = 'failed'")) == failures:
+                break
+            await rig.sim.run_for(2)
+        (row,) = await rig.stored("clusters")
+        until = row["fill_backoff_until"]
+        assert until is not None
+        pauses.append(round((until - rig.sim.now).total_seconds(), -1))  # type: ignore[operator]  # an instant
+    # The fourth was on another host: the first is quarantined after three.
+    assert pauses == [60, 120, 240, 480]
+    assert len(await rig.stored("hosts", "boot_failures > 0")) == 2
+
+
 async def test_a_cluster_that_nothing_can_join_takes_no_host_out_of_the_fleet(make: Make) -> None:
     rig = await make(a_fleet(a_pool(2)), join_limit_s=20)
     rig.world.set_behaviour(NeverReady(boot_s=5), pool="h100")

@@ -86,3 +86,21 @@ async def by_uids(tx: Tx, uids: Sequence[str]) -> list[NodeReading]:
         sa.text(_READ + " WHERE n.uid = ANY(:uids) ORDER BY n.no"), {"uids": list(uids)}
     )
     return [NodeReading(*row) for row in rows]
+
+
+async def failed_joins(tx: Tx, cluster_id: str) -> int:
+    """How many preemptible nodes of a cluster failed to join since one ran, whatever their hosts."""
+    found: int = (
+        await tx.conn.execute(
+            sa.text("""
+            SELECT count(*) FROM nodes
+            WHERE cluster_id = :id AND compute_class = 'preemptible'
+              AND end_reason = 'failed' AND running_at IS NULL
+              AND no > COALESCE((
+                  SELECT max(no) FROM nodes
+                  WHERE cluster_id = :id AND compute_class = 'preemptible' AND running_at IS NOT NULL), 0)
+            """),
+            {"id": cluster_id},
+        )
+    ).scalar_one()
+    return found

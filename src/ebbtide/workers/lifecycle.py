@@ -15,7 +15,7 @@ from ebbtide.core.nodes import ComputeClass, DrainKind, EndReason, Phase
 from ebbtide.drivers.base import Driver, DriverError, NodeRef, NodeSeen
 from ebbtide.providers.base import Instance, InstanceOrder, InstanceState, OutOfCapacity, Permanent, Provider
 from ebbtide.settings import Settings
-from ebbtide.store import clusters, fleet, nodes, pools, visits
+from ebbtide.store import clusters, fleet, nodes, pools, reading, visits
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.nodes import Move, NodeRow
 from ebbtide.store.visits import Loop, Visit
@@ -195,7 +195,8 @@ class Lifecycle(SingleVisits):
                 reason = f"{failures} boots in a row failed, the last: {why}"
                 await fleet.quarantine(tx, node.host_id or "", reason)
             if node.compute_class is ComputeClass.PREEMPTIBLE:
-                wait_s = self._settings.fill_backoff_s * 2 ** min(failures - 1, BACKOFF_DOUBLINGS)
+                in_a_row = await reading.failed_joins(tx, node.cluster_id or "")
+                wait_s = self._settings.fill_backoff_s * 2 ** min(in_a_row - 1, BACKOFF_DOUBLINGS)
                 until = tx.now + timedelta(seconds=wait_s)
                 await clusters.set_fields(tx, node.cluster_id or "", fill_backoff_until=until)
             return outcome

@@ -39,6 +39,7 @@ READS = {
     "clusters.events", "clusters.list", "clusters.regions", "clusters.retrieve", "fleet.hosts", "fleet.nodes",
     "fleet.ownership", "fleet.pools", "metrics.snapshot", "remediations.list", "remediations.retrieve",
     "usage.read", "volumes.list", "volumes.retrieve", "webhooks.deliveries", "webhooks.list",
+    "why.node", "why.target",
 }  # fmt: skip
 
 

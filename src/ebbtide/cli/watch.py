@@ -56,11 +56,13 @@ class _Followed:
     client: Client
     news: queue.Queue[_News] = field(default_factory=queue.Queue)
     names: dict[str, Json] = field(default_factory=dict)
+    over: threading.Event = field(default_factory=threading.Event)
 
     def begin(self, cluster: Json, after: int) -> None:
         self.names[cluster["cluster_id"]] = cluster
         # A daemon: it waits in a read that nothing but the program's end interrupts.
-        threading.Thread(target=_follow, args=(self.client, cluster, after, self.news), daemon=True).start()
+        args = (self.client, cluster, after, self.news, self.over)
+        threading.Thread(target=_follow, args=args, daemon=True).start()
 
 
 def register(app: typer.Typer) -> None:
@@ -102,8 +104,11 @@ def _watch(session: Session, ref: str | None, last: int) -> None:
     for cluster, event in past[len(past) - min(last, len(past)) :]:
         _tell(cluster, event, as_json=as_json)
     watched = clusters[0]["cluster_name"] if ref is not None else "all clusters"
-    with _waiting(f"watching {watched}; Ctrl-C ends"):
-        _listen(followed, only=ref is not None, as_json=as_json)
+    try:
+        with _waiting(f"watching {watched}; Ctrl-C ends"):
+            _listen(followed, only=ref is not None, as_json=as_json)
+    finally:
+        followed.over.set()
 
 
 def _past(client: Client, cluster_id: str, last: int) -> tuple[list[Json], int]:
@@ -148,10 +153,14 @@ def _look_for_new(followed: _Followed) -> None:
             followed.begin(cluster, 0)
 
 
-def _follow(client: Client, cluster: Json, after: int, news: queue.Queue[_News]) -> None:
-    """One cluster's stream, taken up again after each break, until the cluster has gone."""
-    name, breaks, pause = cluster["cluster_name"], 0, threading.Event()
-    while True:
+def _follow(
+    client: Client, cluster: Json, after: int, news: queue.Queue[_News], over: threading.Event
+) -> None:
+    """One cluster's stream, taken up again after each break, until the cluster has gone or the watch is
+    over.
+    """
+    name, breaks = cluster["cluster_name"], 0
+    while not over.is_set():
         why = "the server ended it"
         try:
             for event in client.follow(cluster["cluster_id"], after=after):
@@ -167,9 +176,13 @@ def _follow(client: Client, cluster: Json, after: int, news: queue.Queue[_News])
                 news.put(_News(cluster, failure=error))
                 return
             why = error.message
+        except RuntimeError:
+            if over.is_set():  # the command's end closed the client under this thread
+                return
+            raise
         if breaks == 1:  # the first break may be a server that starts again; no word for it
             news.put(_News(cluster, remark=f"{name}: {why}; trying again"))
-        pause.wait(_WAITS_S[min(breaks, len(_WAITS_S) - 1)])
+        over.wait(_WAITS_S[min(breaks, len(_WAITS_S) - 1)])
         breaks += 1
 
 

@@ -1,4 +1,4 @@
-"""More tables: storage, remediations, receipts, webhooks, the audit log.
+"""More tables: storage, remediations, webhooks, the audit log.
 
 Same rules as in `tables`, whose metadata they share.
 """
@@ -12,10 +12,8 @@ from ebbtide.store.tables import INSTANT, metadata
 
 __all__ = [
     "audit_log",
-    "drain_pods",
     "metadata",
     "remediations",
-    "setting_changes",
     "volumes",
     "webhook_deliveries",
     "webhooks",
@@ -88,22 +86,6 @@ remediations = sa.Table(
     ),
 )
 
-# What became of each pod of a drain: the receipt's lines.
-drain_pods = sa.Table(
-    "drain_pods",
-    metadata,
-    sa.Column("node_uid", sa.Text, sa.ForeignKey("nodes.uid"), primary_key=True),
-    sa.Column("pod_uid", sa.Text, primary_key=True),
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("grace_asked_s", sa.Integer, nullable=False),
-    sa.Column("grace_given_s", sa.Integer),
-    sa.Column("signalled_at", INSTANT),
-    sa.Column("refused", sa.Text),  # the budget that said no, the last time
-    sa.Column("gone_at", INSTANT),
-    sa.Column("ended", sa.Text),  # "exited", or "killed": it was there when the node's time was over
-)
-
 webhooks = sa.Table(
     "webhooks",
     metadata,
@@ -152,14 +134,4 @@ audit_log = sa.Table(
     sa.Column("before", JSONB),
     sa.Column("after", JSONB),
     sa.Index("ix_audit_log_project", "project_id", "no"),
-)
-
-# Settings changed at run time; what is not here comes from the process's environment.
-setting_changes = sa.Table(
-    "setting_changes",
-    metadata,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("value", sa.BigInteger, nullable=False),
-    sa.Column("changed_at", INSTANT, nullable=False),
-    sa.Column("changed_by", sa.Text, nullable=False),
 )

@@ -1,4 +1,4 @@
-"""storage remediations receipts webhooks audit"""
+"""Storage, remediations, webhooks, quotas, the audit log."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -27,14 +27,6 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("no", name=op.f("pk_audit_log")),
     )
     op.create_index("ix_audit_log_project", "audit_log", ["project_id", "no"], unique=False)
-    op.create_table(
-        "setting_changes",
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("value", sa.BigInteger(), nullable=False),
-        sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("changed_by", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("name", name=op.f("pk_setting_changes")),
-    )
     op.create_table(
         "webhooks",
         sa.Column("id", sa.Text(), nullable=False),
@@ -114,21 +106,6 @@ def upgrade() -> None:
         postgresql_where=sa.text("deleted_at IS NULL"),
     )
     op.create_table(
-        "drain_pods",
-        sa.Column("node_uid", sa.Text(), nullable=False),
-        sa.Column("pod_uid", sa.Text(), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("grace_asked_s", sa.Integer(), nullable=False),
-        sa.Column("grace_given_s", sa.Integer(), nullable=True),
-        sa.Column("signalled_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("refused", sa.Text(), nullable=True),
-        sa.Column("gone_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("ended", sa.Text(), nullable=True),
-        sa.ForeignKeyConstraint(["node_uid"], ["nodes.uid"], name=op.f("fk_drain_pods_node_uid")),
-        sa.PrimaryKeyConstraint("node_uid", "pod_uid", name=op.f("pk_drain_pods")),
-    )
-    op.create_table(
         "remediations",
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("no", sa.BigInteger(), sa.Identity(always=True), nullable=False),
@@ -187,7 +164,6 @@ def downgrade() -> None:
     op.drop_index(op.f("ix_remediations_node_uid"), table_name="remediations")
     op.drop_index(op.f("ix_remediations_cluster_id"), table_name="remediations")
     op.drop_table("remediations")
-    op.drop_table("drain_pods")
     op.drop_index(
         "uq_volumes_name_in_use", table_name="volumes", postgresql_where=sa.text("deleted_at IS NULL")
     )
@@ -201,7 +177,6 @@ def downgrade() -> None:
     op.drop_table("webhook_deliveries")
     op.drop_index(op.f("ix_webhooks_project_id"), table_name="webhooks")
     op.drop_table("webhooks")
-    op.drop_table("setting_changes")
     op.drop_index("ix_audit_log_project", table_name="audit_log")
     op.drop_table("audit_log")
     # ### end Alembic commands ###

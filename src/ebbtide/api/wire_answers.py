@@ -51,6 +51,8 @@ _SAID: tuple[tuple[int | str, str], ...] = (
     (401, "No key, or one that is not known."),
     (403, "The key may not do this."),
     (404, "There is no such thing, or it is not the caller's."),
+    (429, "The key sends too fast; `retry-after` says how many seconds to wait."),
+    (503, "The database does not answer; the same request may work in a second."),
 )
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": Error, "description": said} for status, said in _SAID

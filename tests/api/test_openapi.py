@@ -29,7 +29,7 @@ async def test_bodies_and_refusals_are_documented(stranger: httpx.AsyncClient) -
     create = paths["/v1/compute/clusters"]["post"]
     schema = create["requestBody"]["content"]["application/json"]["schema"]
     assert schema == {"$ref": "#/components/schemas/CreateCluster"}
-    assert {"200", "400", "401", "403", "404", "409", "413"} == set(create["responses"])
+    assert {"200", "400", "401", "403", "404", "409", "413", "429", "503"} == set(create["responses"])
     answer = create["responses"]["200"]["content"]["application/json"]["schema"]
     assert answer == {"$ref": "#/components/schemas/Cluster"}
     assert create["security"] == [{"HTTPBearer": []}]

@@ -19,6 +19,7 @@ from ebbtide.services.fleet_file import parse
 from ebbtide.settings import Settings
 from ebbtide.simulation import Simulation
 from ebbtide.store.seal import new_key
+from ebbtide.store.visits import Loop
 from ebbtide.workers.webhook_sender import DELIVERY, SIGNATURE, HttpSender, NotDelivered, signature
 
 FLEET = """
@@ -114,6 +115,22 @@ async def test_a_receiver_that_stays_away_is_given_up_in_the_end(database_url: s
     assert delivery.next_try_at is None
     assert delivery.last_answer == "answered 503"
     assert delivery.tries == 8  # after 0, 5, 15, 35, 75, 155, 315 and 635 s
+    await simulated.system.close()
+
+
+async def test_deliveries_are_kept_for_a_month(database_url: str) -> None:
+    simulated = await _story(database_url, Receiver())
+    services = simulated.system.services
+    acme = await simulated.caller("acme")
+    made = await services.webhooks.create(acme, "https://hooks.example/", None)
+    await services.clusters.create(acme, _order(0), Replay("a"))
+    await simulated.run_for(60)
+    simulated.clock.advance(29 * 86_400)
+    await simulated.system.runner.step(Loop.RETENTION)
+    assert len(await services.webhooks.deliveries(acme, made.details.id)) == 1
+    simulated.clock.advance(2 * 86_400)
+    await simulated.system.runner.step(Loop.RETENTION)
+    assert await services.webhooks.deliveries(acme, made.details.id) == ()
     await simulated.system.close()
 
 

@@ -17,7 +17,7 @@ async def test_what_is_old_goes_and_the_ledger_stays(rig: Rig) -> None:
     assert len(removed) == 2
     rig.wait(80 * 3_600)
     (sentence,) = await rig.visit(Loop.RETENTION)
-    assert sentence.startswith("1 create requests, 0 worker runs, 2 visits of removed nodes forgotten")
+    assert sentence.startswith("1 create requests, 0 worker runs, 2 visits of removed nodes and 0 webhook")
     assert len(await rig.stored("nodes")) == 3
     assert len(await rig.stored("intervals")) == 3
     assert len(await rig.stored("lifecycle_events")) == 5

@@ -171,6 +171,15 @@ async def record(
     )
 
 
+async def forget_older(tx: Tx, limit: datetime) -> int:
+    """Forget deliveries from before the instant that were made or given up."""
+    result = await tx.conn.execute(
+        sa.text("DELETE FROM webhook_deliveries WHERE next_try_at IS NULL AND created_at < :limit"),
+        {"limit": limit},
+    )
+    return result.rowcount
+
+
 async def next_try(tx: Tx, webhook_id: str) -> datetime | None:
     """When the first delivery that is still open is due; those behind it wait for it."""
     found: datetime | None = (

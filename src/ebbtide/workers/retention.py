@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from ebbtide.store import claims, requests, runs, visits
+from ebbtide.store import claims, requests, runs, visits, webhooks
 from ebbtide.store.visits import Loop, Visit
 from ebbtide.workers.outcome import Outcome, finish
 from ebbtide.workers.single import SingleVisits
 
 REQUESTS_KEPT = timedelta(days=1)
 RUNS_KEPT = timedelta(days=30)
+DELIVERIES_KEPT = timedelta(days=30)
 
 
 class Retention(SingleVisits):
@@ -22,10 +23,11 @@ class Retention(SingleVisits):
             buried = await runs.forget_older(tx, tx.now - RUNS_KEPT)
             window = timedelta(seconds=self._settings.event_window_s)
             settled = await visits.drop_of_removed_nodes(tx, tx.now - window)
+            delivered = await webhooks.forget_older(tx, tx.now - DELIVERIES_KEPT)
             ended = await claims.end_empty(tx)
             again = tx.now + timedelta(seconds=self._settings.retention_every_s)
             sentence = (
-                f"{forgotten} create requests, {buried} worker runs, {settled} visits of "
-                f"removed nodes forgotten, {ended} empty claims ended"
+                f"{forgotten} create requests, {buried} worker runs, {settled} visits of removed nodes and "
+                f"{delivered} webhook deliveries forgotten, {ended} empty claims ended"
             )
             return await finish(tx, visit, Outcome(sentence, again))

@@ -13,6 +13,10 @@ from ebbtide.core.clusters import ClusterPhase
 from ebbtide.core.nodes import ComputeClass, Phase
 from ebbtide.errors import BadInput, Conflict, Forbidden, NotFound
 from ebbtide.services.details import Caller, ClusterChange, Replay
+from ebbtide.simulation import Simulation
+from ebbtide.store import pools
+from ebbtide.store.db import Tx
+from ebbtide.store.pools import PoolRow
 from tests.builders import (
     SIZE,
     Office,
@@ -297,3 +301,28 @@ async def test_two_pools_of_one_model_are_tried_by_name(database_url: str) -> No
         assert got == ["a", "a", "b", "b"]
         with pytest.raises(Conflict):
             await clusters.create(tenant, an_order("c4"), Replay("4"))
+
+
+async def test_a_cluster_that_goes_amid_a_change_is_promised_nothing(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated = Simulation(database_url)
+    await simulated.begin(a_fleet())
+    services = simulated.system.services
+    tenant = await simulated.caller("acme")
+    cluster = await services.clusters.create(tenant, an_order(), Replay("a"))
+    await simulated.run_for(300)
+    await services.clusters.delete(tenant, cluster.id)
+    real = pools.lock
+    waiting = [True]
+
+    async def slow(tx: Tx, pool: str) -> PoolRow:
+        if waiting:
+            waiting.clear()
+            await simulated.run_for(600)
+        return await real(tx, pool)
+
+    monkeypatch.setattr(pools, "lock", slow)
+    with pytest.raises(Conflict, match="being deleted"):
+        await services.clusters.update(tenant, cluster.id, ClusterChange(num_gpus=2 * SIZE))
+    await simulated.system.close()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -197,3 +198,61 @@ async def test_the_name_that_was_asked_for_is_kept() -> None:
     with pytest.raises(NotDelivered, match="302"):
         await sender.post("http://localhost:8080/hook", b"{}", {})
     await sender.close()
+
+
+@pytest.mark.parametrize("url", ["https://a..localhost/", "http://127.0.0.1/\x01"])
+async def test_a_url_that_cannot_be_used_is_a_try_that_failed(url: str) -> None:
+    sender = HttpSender(private_allowed=True)
+    with pytest.raises(NotDelivered, match="malformed"):
+        await sender.post(url, b"{}", {})
+    await sender.close()
+
+
+async def test_an_answer_without_end_is_not_read() -> None:
+    chunks: list[int] = []
+    most = 1_000
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        while len(chunks) < most and not writer.is_closing():
+            writer.write(b"10000\r\n" + b"x" * 65_536 + b"\r\n")
+            try:
+                await writer.drain()
+            except ConnectionError:
+                break
+            chunks.append(1)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    sender = HttpSender(private_allowed=True)
+    port = server.sockets[0].getsockname()[1]
+    assert await sender.post(f"http://127.0.0.1:{port}/", b"{}", {}) == 200
+    assert len(chunks) < most
+    await sender.close()
+    server.close()
+
+
+class Leaver:
+    """Refuses what it is sent, and its owner deletes it while it does."""
+
+    def __init__(self) -> None:
+        self.leave: Callable[[], Awaitable[None]] | None = None
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
+        assert self.leave is not None
+        await self.leave()
+        raise NotDelivered("answered 503")
+
+
+async def test_a_webhook_deleted_amid_a_try_is_not_visited_for_ever(database_url: str) -> None:
+    receiver = Leaver()
+    simulated = Simulation(database_url, sender=receiver)
+    await simulated.begin(parse(FLEET))
+    services = simulated.system.services
+    acme = await simulated.caller("acme")
+    made = await services.webhooks.create(acme, "https://hooks.example/", None)
+    receiver.leave = lambda: services.webhooks.delete(acme, made.details.id)
+    await services.clusters.create(acme, _order(0), Replay("a"))
+    await simulated.run_for(120)  # raises Stuck if a visit is due again and again
+    await simulated.system.close()

@@ -429,7 +429,7 @@ async def _configure(tx: Tx, caller: Caller, row: ClusterRow, sent: Mapping[str,
 
 
 def _check_staying(row: ClusterRow, what: str) -> None:
-    if row.phase is ClusterPhase.DELETING:
+    if row.phase in (ClusterPhase.DELETING, ClusterPhase.DELETED):  # it may have gone since it was looked up
         raise Conflict(
             f"the cluster is being deleted; its {what} cannot change any more", code="cluster_deleting"
         )

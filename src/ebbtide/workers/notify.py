@@ -49,7 +49,9 @@ class Notify(SingleVisits):
                 break
             delivered += 1
         async with self._db.transaction() as tx:
-            again = await webhooks.next_try(tx, visit.key)
+            # A try or an event that met the deletion may have left a delivery open: nothing comes of it.
+            over = webhook is None or webhook.deleted_at is not None
+            again = None if over else await webhooks.next_try(tx, visit.key)
             return await finish(tx, visit, Outcome(f"{delivered} of {len(waiting)} events delivered", again))
 
     async def _try(self, webhook: WebhookRow, delivery: DeliveryRow) -> bool:

@@ -56,6 +56,15 @@ class HttpSender:
         )
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                return await self._post(url, body, headers)
+        except (UnicodeError, httpx.InvalidURL) as error:
+            raise NotDelivered("the URL is malformed") from error
+        except (httpx.HTTPError, TimeoutError) as error:
+            raise NotDelivered(f"no answer: {type(error).__name__}") from error
+
+    async def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
         parts = urlsplit(url)
         host = parts.hostname or ""
         address = await self._address(host, parts.port or (443 if parts.scheme == "https" else 80))
@@ -69,10 +78,9 @@ class HttpSender:
             headers={"host": parts.netloc, "content-type": "application/json", **headers},
             extensions={"sni_hostname": host},
         )
-        try:
-            answer = await self._http.send(request)
-        except httpx.HTTPError as error:
-            raise NotDelivered(f"no answer: {type(error).__name__}") from error
+        # Of the answer only the status is read: its body may be without end.
+        answer = await self._http.send(request, stream=True)
+        await answer.aclose()
         if not answer.is_success:
             raise NotDelivered(f"answered {answer.status_code}")
         return answer.status_code

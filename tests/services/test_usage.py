@@ -10,7 +10,7 @@ import pytest
 from ebbtide.core.nodes import EndReason, Phase
 from ebbtide.errors import BadInput
 from ebbtide.services.details import Caller, ClusterChange, Replay, Usage
-from ebbtide.store import clusters, ledger, nodes
+from ebbtide.store import clusters, intervals, ledger, nodes
 from ebbtide.store.ledger import LedgerRow
 from ebbtide.store.nodes import Move
 from tests.builders import (
@@ -187,3 +187,20 @@ async def test_questions_without_sense(office: Office, tenant: Caller) -> None:
     ):
         with pytest.raises(BadInput):
             await _read(office, tenant, since, until, by)
+
+
+async def test_a_day_that_ended_unobserved_is_not_final(office: Office, tenant: Caller) -> None:
+    await _running(office, tenant, target=0)
+    await _observed(office, 60)
+    midnight = START.replace(hour=0, minute=0, second=0) + DAY
+    office.clock.set(midnight + timedelta(seconds=30))
+    async with office.db.transaction() as tx:
+        assert await intervals.roll_days(tx, 10) == 1
+    for until in (midnight, midnight + DAY):
+        usage = await _read(office, tenant, until=until)
+        assert [line.node_seconds for line in usage.lines] == [60]
+        assert usage.sealed_until == START + timedelta(seconds=60)
+    await _observed(office, 0)
+    whole = await _read(office, tenant, until=midnight)
+    assert [line.node_seconds for line in whole.lines] == [int((midnight - START).total_seconds())]
+    assert whole.sealed_until is None

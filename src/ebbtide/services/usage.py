@@ -57,7 +57,11 @@ class UsageService:
             )
             rates = await fleet.all_rates(tx)
             entries = await ledger.read(tx, since, until, project_id=project_id, cluster_id=cluster_id)
-        sealed = [one.sealed_until_s for one in found if one.interval.end_s is None]
+        sealed = [
+            one.sealed_until_s
+            for one in found
+            if one.interval.end_s is None or one.sealed_until_s < one.interval.end_s
+        ]
         return Usage(
             since=since,
             until=until,

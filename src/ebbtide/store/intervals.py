@@ -103,10 +103,11 @@ class Sealed:
     gpu_type: str
 
 
-# A node's time is proven by the last observation that saw it healthy, and not past its deadline; a closed
-# interval by the move that closed it.
+# A node's time is proven by the last observation that saw it healthy, and not past its deadline; once it has
+# left, by the move that closed its interval. The meter closes intervals too, at midnight, and proves nothing.
 _READ = """
-SELECT i.*, n.name AS node_name, c.name AS cluster_name, c.gpu_type, n.healthy_until, n.deadline,
+SELECT i.*, n.phase IN ('RUNNING', 'DRAINING') AS billed_on,
+       n.name AS node_name, c.name AS cluster_name, c.gpu_type, n.healthy_until, n.deadline,
        c.observed_until
 FROM intervals i JOIN nodes n ON n.uid = i.node_uid JOIN clusters c ON c.id = i.cluster_id
 WHERE i.start_s < :until AND (i.end_s IS NULL OR i.end_s > :since)
@@ -136,12 +137,15 @@ async def read(
             row.start_s,
             row.end_s,
         )
-        sealed = row.end_s if row.end_s is not None else max(row.start_s, _proven_s(row) or row.start_s)
+        sealed = row.end_s
+        if row.end_s is None or row.billed_on:
+            proven = max(row.start_s, _proven_s(row) or row.start_s)
+            sealed = proven if row.end_s is None else min(row.end_s, proven)
         found.append(Sealed(interval, sealed, row.node_name, row.cluster_name, row.gpu_type))
     return found
 
 
 def _proven_s(row: sa.Row[tuple[object, ...]]) -> int | None:
-    """Up to which second an open interval's time is final; None when nobody looked yet."""
+    """Up to which second the time of a node that is billed on is final; None when nobody looked yet."""
     seen = row.healthy_until or row.observed_until
     return epoch_s(min(seen, row.deadline or seen)) if seen else None

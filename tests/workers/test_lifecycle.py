@@ -201,6 +201,22 @@ async def test_a_cluster_that_nothing_can_join_takes_no_host_out_of_the_fleet(ma
     assert {row["state"] for row in await rig.stored("hosts")} == {"available"}
 
 
+async def test_a_cluster_that_does_not_answer_keeps_no_host_past_the_time_to_join(make: Make) -> None:
+    rig = await make(a_fleet(a_pool(2)), join_limit_s=60)
+    cluster = await rig.running()
+    start = rig.sim.now
+    rig.world.unreachable(cluster, start, start + timedelta(days=1))
+    acme = await rig.caller()
+    await rig.sim.system.services.clusters.update(acme, cluster, ClusterChange(num_preemptible_gpus=8))
+    await rig.sim.run_for(50)
+    assert await rig.phase(cluster, PREEMPTIBLE) is Phase.BOOTSTRAPPING
+    await rig.sim.run_for(400)
+    async with rig.sim.system.db.read() as tx:
+        ended = await rows(tx, "nodes", "compute_class = 'preemptible' AND end_reason = 'failed'")
+        assert ended
+        assert {host["boot_failures"] for host in await rows(tx, "hosts")} == {0}
+
+
 async def test_a_host_that_left_the_inventory_is_not_brought_back_by_its_failures(make: Make) -> None:
     rig = await make(a_fleet(a_pool(2)), boot_failures_limit=1)
     rig.world.set_behaviour(BootFails(after_s=30), host="h100-00000")

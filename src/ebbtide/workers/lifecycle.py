@@ -108,7 +108,16 @@ class Lifecycle(SingleVisits):
         return await self._wait_to_join(visit, node, "the machine is booting")
 
     async def _join(self, visit: Visit, node: NodeRow) -> Answer:
-        seen = {one.uid: one for one in await self._driver.observe(cluster_ref(self._db, node))}.get(node.uid)
+        try:
+            found = await self._driver.observe(cluster_ref(self._db, node))
+        except DriverError as error:
+            # A cluster that does not answer keeps nobody's host either; one with pods on it
+            # stays: they could not be told to go.
+            limit = node.placed_at + timedelta(seconds=self._settings.join_limit_s)
+            if self._db.clock.now() < limit or node.workload_pods:
+                raise
+            return await self._give_up(visit, node, error.message, hosts_fault=False)
+        seen = {one.uid: one for one in found}.get(node.uid)
         if seen is None or not seen.ready or seen.gpus < node.gpus:
             return await self._wait_to_join(visit, node, _missing(seen, node.gpus), seen)
         visit.check(self._db.clock.now())
@@ -166,7 +175,7 @@ class Lifecycle(SingleVisits):
             )
             return await self._moved(tx, visit, move, Outcome(f"draining: {why}", tx.now))
 
-    async def _give_up(self, visit: Visit, node: NodeRow, why: str) -> Outcome:
+    async def _give_up(self, visit: Visit, node: NodeRow, why: str, *, hosts_fault: bool = True) -> Outcome:
         """Send a node back that did not come up.
 
         The host is tried again, or quarantined; the cluster's filling backs off. A machine that came up and
@@ -187,8 +196,9 @@ class Lifecycle(SingleVisits):
             if outcome is not given_up:
                 return outcome
             failures = 1
-            if node.phase is not Phase.BOOTSTRAPPING or await nodes.of_clusters(
-                tx, [node.cluster_id or ""], [Phase.RUNNING]
+            if hosts_fault and (
+                node.phase is not Phase.BOOTSTRAPPING
+                or await nodes.of_clusters(tx, [node.cluster_id or ""], [Phase.RUNNING])
             ):
                 failures = await fleet.count_boot_failure(tx, node.host_id or "")
             if failures >= self._settings.boot_failures_limit:

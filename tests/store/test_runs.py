@@ -88,3 +88,15 @@ async def test_old_runs_are_forgotten_and_live_ones_are_not(db: Database, clock:
     async with db.transaction() as tx:
         assert await runs.forget_older(tx, tx.now) == 1
         assert [row["id"] for row in await rows(tx, "worker_runs")] == ["alive"]
+
+
+async def test_a_run_taken_for_dead_that_beats_again_lives(db: Database, clock: ManualClock) -> None:
+    async with db.transaction() as tx:
+        await runs.start(tx, "silent")
+    clock.advance(runs.DEAD_AFTER_S + 5)
+    async with db.transaction() as tx:
+        assert [run.id for run in await runs.bury_dead(tx, all_others=False, run_id="new")] == ["silent"]
+    clock.advance(60)
+    async with db.transaction() as tx:
+        await runs.beat(tx, "silent")
+        assert not await runs.was_down(tx, tx.now - timedelta(seconds=30))

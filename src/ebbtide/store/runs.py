@@ -28,7 +28,12 @@ async def start(tx: Tx, run_id: str) -> None:
 
 
 async def beat(tx: Tx, run_id: str) -> None:
-    await tx.conn.execute(sa.update(worker_runs).where(worker_runs.c.id == run_id).values(seen_at=tx.now))
+    """Say that the run lives, also one that another start took for dead after a long silence."""
+    await tx.conn.execute(
+        sa.update(worker_runs)
+        .where(worker_runs.c.id == run_id)
+        .values(seen_at=tx.now, stopped_at=None, ended_how=None)
+    )
 
 
 async def stop(tx: Tx, run_id: str) -> None:

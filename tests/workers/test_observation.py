@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
+
+import pytest
 
 from ebbtide.core.nodes import ComputeClass, EndReason, Phase
 from ebbtide.playground.behaviours import FinishesAfter, Obeys
@@ -10,6 +13,7 @@ from ebbtide.providers.base import Transient
 from ebbtide.services.details import Role
 from ebbtide.store import nodes, visits
 from ebbtide.store.visits import Loop
+from ebbtide.workers.observation import Observation
 from tests.workers.conftest import Make, Rig
 
 PREEMPTIBLE = ComputeClass.PREEMPTIBLE
@@ -222,3 +226,28 @@ async def test_a_cordon_by_the_tenant_is_seen(rig: Rig) -> None:
     assert row["cordoned"] is True
     operator = await rig.sim.caller("operations", role=Role.OPERATOR)
     assert (await rig.sim.system.services.fleet.pools(operator))[0].counts["preemptible"] == 1
+
+
+async def test_a_fault_at_one_cluster_leaves_the_others_their_looks(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = await rig.running("bad")
+    await rig.running("good")
+    runner = rig.sim.system.runner
+    worker = runner._workers[Loop.OBSERVATION]
+    assert isinstance(worker, Observation)
+    look = worker._look
+
+    async def faulty(visit: visits.Visit, *rest: Any) -> Any:
+        if visit.key == bad:
+            raise ZeroDivisionError
+        return await look(visit, *rest)
+
+    monkeypatch.setattr(worker, "_look", faulty)
+    rig.wait(rig.sim.settings.observe_every_s)
+    claimed = await runner._claim(Loop.OBSERVATION, 64)
+    assert len(claimed) == 2
+    await runner._carry_out(worker, claimed)
+    seen = {row["name"]: row["observed_until"] for row in await rig.stored("clusters")}
+    assert seen["good"] == rig.sim.now
+    assert seen["bad"] != rig.sim.now

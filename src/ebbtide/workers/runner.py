@@ -189,6 +189,10 @@ class Runner:
         except Unavailable as away:  # the lease ends by itself and the visits are made again
             log.warning("visits put off", loop=worker.loop, why=away.message)
         except Exception:  # our own fault: one bad row must not stop the loop for all others
+            if len(claimed) > 1:  # nor those that were handed over together with it
+                for visit in claimed:
+                    await self._carry_out(worker, [visit])
+                return
             log.exception("visit failed", loop=worker.loop, keys=[visit.key for visit in claimed])
             await self._put_off(claimed)
 

@@ -250,9 +250,10 @@ class System:
         while True:
             changes = self.world.changes_after(last)
             if changes:
-                last = changes[-1].number
-                async with self.db.transaction() as tx:
-                    await hint_changes(tx, sorted({change.cluster_id for change in changes}))
+                with contextlib.suppress(Unavailable):  # the same changes are told at the next look
+                    async with self.db.transaction() as tx:
+                        await hint_changes(tx, sorted({change.cluster_id for change in changes}))
+                    last = changes[-1].number
             await asyncio.sleep(WATCH_S)
 
     async def close(self) -> None:

@@ -55,7 +55,7 @@ async def test_l2_the_same_key_with_another_body_is_refused_with_both_hashes(giv
 async def test_l2_a_claim_reference_with_other_arguments_is_refused_with_both_hashes(given: Begin) -> None:
     story = await given(hosts=4)
     await story.claims(1, "order-77")
-    with pytest.raises(Conflict, match=r"hash [0-9a-f]{16}, these have [0-9a-f]{16}"):
+    with pytest.raises(Conflict, match=r"hashes [0-9a-f]{16} and [0-9a-f]{16}"):
         await story.claims(2, "order-77")
     assert await story.free_hosts() == 3
 

@@ -101,7 +101,7 @@ async def test_a_move_writes_all_that_belongs_to_it(db: Database, rows: Rows, cl
     assert (interval["start_s"], interval["end_s"]) == (started_s, started_s + 150)
     assert (stored["number"], stored["reason"]) == (1, "TogetherPreempted")
     assert host["node_uid"] is None
-    assert host["lendable_at"] is None  # given back by a preemptible node: no cooldown
+    assert host["lendable_at"] == clock.now()  # taken for no claim: it rests for the cooldown, here 0 s
     assert node
     assert node.end_reason is EndReason.PREEMPTED
     assert node.left_at == clock.now() - timedelta(seconds=30)

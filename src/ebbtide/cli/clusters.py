@@ -165,7 +165,7 @@ def _finish(session: Session, made: Json, *, wait: bool, limit_s: float) -> None
         made = _wait_until_settled(session.client, made["cluster_id"], limit_s)
     session.result(made, views.show)
     if not wait and session.for_people and not views.is_settled(made):
-        output.note(f"nodes are on their way; watch with `ebbtide clusters get {made['cluster_id']}`")
+        output.note(f"not settled yet; watch with `ebbtide clusters get {made['cluster_id']}`")
 
 
 def _wait_until_settled(client: Client, cluster_id: str, limit_s: float) -> Json:

@@ -90,7 +90,7 @@ def nodes(
 def reclaim(
     session: Session,
     pool: Annotated[str, typer.Option("--pool", metavar="POOL", help="From which pool.")],
-    hosts: Annotated[int, typer.Option("--hosts", metavar="N", min=1, help="How many hosts.")] = 1,
+    hosts: Annotated[int, typer.Option("--hosts", metavar="N", min=1, help="How many hosts, at most.")] = 1,
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Why, as the tenants read it in their events.")
     ] = "the operator asked for it",
@@ -98,8 +98,10 @@ def reclaim(
     """Take preemptible nodes back now, with the full notice. Standard nodes are never touched."""
     answer = session.client.reclaim(pool, hosts, reason)
     session.result(
-        answer, lambda found: output.print_table(found["nodes"], NODES, empty="no node had to be taken back")
+        answer, lambda found: output.print_table(found["nodes"], NODES, empty="no node could be taken back")
     )
+    if len(answer["nodes"]) < hosts:
+        output.note(f"{len(answer['nodes'])} of {hosts}: the pool has no more preemptible nodes to take")
 
 
 @command(app, "cordon")

@@ -25,7 +25,7 @@ from ebbtide.cli.server import DEFAULT_PORT
 from ebbtide.clock import monotonic
 from ebbtide.errors import EbbtideError, StartupError, Unauthenticated
 from ebbtide.services import fleet_file
-from ebbtide.services.details import Caller, Role
+from ebbtide.services.details import Caller, PoolDetails, Role
 from ebbtide.services.fleet_file import FleetFile
 from ebbtide.settings import Settings, from_environment
 
@@ -107,6 +107,7 @@ class _Up:
         self._begun = begun
         self._stop = asyncio.Event()
         self._reloads: set[asyncio.Task[None]] = set()
+        self._pools: tuple[PoolDetails, ...] = ()
 
     async def run(self, database_url: str) -> int:
         journal = self._options.data / assembly.JOURNAL
@@ -127,6 +128,7 @@ class _Up:
         findings = await system.begin()
         operator, found = await self._operator(system)
         await self._apply_fleet(system, operator)
+        self._pools = await system.services.fleet.pools(operator)
         server = server_of(system.app(), self._listener)
         tasks = [
             asyncio.create_task(system.run(self._stop), name="loops"),
@@ -235,11 +237,12 @@ class _Up:
             output.print_facts([("  drain window", f"{self._settings.drain_window_s} s instead of 300 s")])
         if not self._options.demo:
             output.say("")
-            self._suggest(self._file)
+            self._suggest()
             output.say("  Ctrl-C stops it.", "dim")
 
-    def _suggest(self, file: FleetFile) -> None:
-        pool = max(file.pools, key=lambda each: (each.name != "story", len(each.hosts)))
+    def _suggest(self) -> None:
+        """Three commands to try, on the largest pool that there is."""
+        pool = max(self._pools, key=lambda each: (each.name != "story", each.hosts))
         gpus = pool.gpus_per_host
         output.say("  Try in another terminal:")
         source = f"source {shlex.quote(str(self._options.data / connection.FILE_NAME))}"
@@ -265,6 +268,6 @@ class _Up:
             return exits.OK if happened else exits.REFUSED
         output.say("")
         output.say("  The service stays up; regions local-1 and local-2 are yours.", "bold")
-        self._suggest(self._file)
+        self._suggest()
         await stopping
         return exits.OK if happened else exits.REFUSED

@@ -379,10 +379,11 @@ def _out_of_stock(pool: PoolRow, view: PoolView, hosts: int, reclaimable: int) -
     leaving = max(0, view.unpromised) - free
     reclaimable = max(0, reclaimable + min(0, view.unpromised))  # less what older promises still need
     size = pool.gpus_per_host
+    most = max(0, view.unpromised) + reclaimable
     return Conflict(
         f"out of stock in {pool.region} {pool.gpu_type}: {hosts * size} GPUs asked for, {free * size} free, "
         f"{max(0, leaving) * size} coming free, {reclaimable * size} reclaimable from preemptible nodes. "
-        f"Ask for at most {(max(0, view.unpromised) + reclaimable) * size} GPUs, or try again later.",
+        f"Ask for at most {most * size} GPUs ({most} hosts), or try again later.",
         code="out_of_stock",
     )
 

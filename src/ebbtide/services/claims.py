@@ -45,9 +45,10 @@ class ClaimService:
             if seen and seen.ended_at is None:
                 if seen.args_hash != args_hash:
                     raise Conflict(
-                        f"the reference {ref!r} is in use for another claim: its arguments have the "
-                        f"hash {seen.args_hash}, "
-                        f"these have {args_hash}. Give that claim back first, or use another reference.",
+                        f"the reference {ref!r} is in use for another claim: that one is {_told(seen)}, "
+                        f"this one would be {hosts} hosts of {pool} for {for_whom!r}. Ask for the same "
+                        f"again, or use another reference. (Their arguments have the hashes "
+                        f"{seen.args_hash} and {args_hash}.)",
                         code="ref_reused",
                     )
                 return await _details(tx, seen)
@@ -106,6 +107,10 @@ class ClaimService:
             return await _details(tx, await _by_ref(tx, ref))
 
         return await self._db.run(work)
+
+
+def _told(row: ClaimRow) -> str:
+    return f"{row.hosts} hosts of {row.pool} for {row.for_whom!r}"
 
 
 async def _by_ref(tx: Tx, ref: str) -> ClaimRow:

@@ -235,6 +235,8 @@ class ClusterService:
             preemptible_gpus=max(0, target - row.target_hosts) * row.gpus_per_host,
         )
         await clusters.set_fields(tx, row.id, standard_hosts=standard, target_hosts=target)
+        if target != row.target_hosts:
+            await clusters.set_fill(tx, {row.id: None}, None)  # it was about the target before
         await record(
             tx,
             caller,

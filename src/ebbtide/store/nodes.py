@@ -269,21 +269,17 @@ async def _occupy(tx: Tx, moved: Sequence[Moved]) -> None:
 
 
 async def _vacate(tx: Tx, moved: Sequence[Moved], cooldown_s: int) -> None:
+    """Free hosts. Those given back by demand that displaces rest, and those taken for no claim."""
     if not moved:
         return
-    cooling = [node.uid for node in moved if node.compute_class is not ComputeClass.PREEMPTIBLE]
     await tx.conn.execute(
         sa.text("""
-        UPDATE hosts SET lendable_at = CASE WHEN node_uid = ANY(:cooling) THEN CAST(:until AS timestamptz)
-        END,
-                         node_uid = NULL
-        WHERE node_uid = ANY(:uids)
+        UPDATE hosts h SET node_uid = NULL, lendable_at = CASE
+            WHEN n.compute_class <> 'preemptible' OR (n.end_reason = 'preempted' AND n.taken_for IS NULL)
+            THEN CAST(:until AS timestamptz) END
+        FROM nodes n WHERE n.uid = h.node_uid AND n.uid = ANY(:uids)
         """),
-        {
-            "uids": [node.uid for node in moved],
-            "cooling": cooling,
-            "until": tx.now + timedelta(seconds=cooldown_s),
-        },
+        {"uids": [node.uid for node in moved], "until": tx.now + timedelta(seconds=cooldown_s)},
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 
 from .checkpoint import Checkpoint, Checkpoints
@@ -23,7 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print; 0 when there is at least one checkpoint and, with --verify, all are whole; else 1."""
+    """Print; 0 when there is at least one checkpoint and, with --verify, all are whole; else 1.
+
+    2 for a path that is no folder.
+    """
+    if "://" not in args.folder and os.path.exists(args.folder) and not os.path.isdir(args.folder):
+        print(
+            f"ebb checkpoints: {args.folder} is a file; name the folder given to the guard", file=sys.stderr
+        )
+        return 2
     store = open_store(args.folder)
     found: list[Checkpoint] = store.all()
     bad: dict[int, str] = {}

@@ -364,7 +364,7 @@ class Guard:
     def _look(self) -> None:
         """Shortly before the kill, show where the main thread is if it never came to a step boundary."""
         left = self.notice.seconds_left()
-        if left is None or left > STUCK_S or self._left or self._said_stuck:
+        if left is None or left > min(STUCK_S, self.notice.grace_s / 4) or self._left or self._said_stuck:
             return
         self._said_stuck = True
         frame = sys._current_frames().get(threading.main_thread().ident or 0)

@@ -95,7 +95,10 @@ def hold(
 def _too_short(run: Run) -> str:
     code = run.ending().exit_code
     if code:
-        return f"the job failed by itself (exit code {code}) before it could be preempted"
+        return (
+            f"the job failed by itself (exit code {code}) before it could be preempted; "
+            "--verbose shows what it printed"
+        )
     return "the job was done before it could be preempted: give it more steps, or choose an earlier --after"
 
 

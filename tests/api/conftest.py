@@ -44,7 +44,8 @@ def world() -> World:
 @pytest.fixture(scope="session")
 def _one_app() -> FastAPI:
     """Building an app takes longer than a test that uses it."""
-    return create_app(Doubles(), Settings(), playground=World(), clock=ManualClock(NOW), ids=SeededIds(1))
+    settings = replace(Settings(), rate_limit_per_s=0)  # shared by hundreds of tests and one key
+    return create_app(Doubles(), settings, playground=World(), clock=ManualClock(NOW), ids=SeededIds(1))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -43,7 +44,8 @@ def bodies(names: list[str]) -> st.SearchStrategy[dict[str, Any]]:
 
 
 _services = Doubles()
-_app = create_app(_services, Settings())  # one for all examples: building it takes far longer than asking it
+_settings = replace(Settings(), rate_limit_per_s=0)  # examples come faster than any tenant may ask
+_app = create_app(_services, _settings)  # one for all examples: building it takes far longer than asking it
 
 
 async def sent_to_doubles(method: str, path: str, content: bytes) -> httpx.Response:

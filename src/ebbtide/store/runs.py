@@ -28,10 +28,10 @@ async def start(tx: Tx, run_id: str) -> None:
 
 
 async def beat(tx: Tx, run_id: str) -> None:
-    """Say that the run lives, also one that another start took for dead after a long silence."""
+    """Say that the run lives, also one that another start took for dead; never one that said goodbye."""
     await tx.conn.execute(
         sa.update(worker_runs)
-        .where(worker_runs.c.id == run_id)
+        .where(worker_runs.c.id == run_id, worker_runs.c.ended_how.is_distinct_from("stopped"))
         .values(seen_at=tx.now, stopped_at=None, ended_how=None)
     )
 

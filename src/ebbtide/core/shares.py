@@ -46,10 +46,6 @@ class Shares:
         """GPUs that the project holds and keeps."""
         return self._project_gpus[project_id]
 
-    def cluster_gpus(self, cluster_id: str) -> int:
-        """GPUs that the cluster holds and keeps."""
-        return self._cluster_gpus[cluster_id]
-
     def of_project(self, project_id: str) -> int:
         """The project's share, comparable with those of other projects only."""
         return self._project_gpus[project_id] * self._project_scale[project_id]

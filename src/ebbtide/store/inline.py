@@ -137,9 +137,6 @@ class _Result:
     def scalar_one_or_none(self) -> Any:
         return self.one()[0] if self._rows else None
 
-    def scalar(self) -> Any:
-        return self._rows[0][0] if self._rows else None
-
     def scalars(self) -> _Scalars:
         return _Scalars([row[0] for row in self._rows])
 

@@ -10,7 +10,6 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,16 @@ from fastapi import FastAPI
 
 from ebbtide import services as services_room
 from ebbtide.api.app import create_app
+from ebbtide.backends import backend
+from ebbtide.backends.base import Backend, Setup
 from ebbtide.clock import AnchoredClock, Clock
 from ebbtide.core.volumes import DEFAULT_TEMPLATE, check_template
 from ebbtide.drivers.base import Driver
-from ebbtide.drivers.simulated import SimulatedDriver
 from ebbtide.errors import BadInput, StartupError, Unavailable
 from ebbtide.ids import Ids, SystemIds
-from ebbtide.playground.behaviours import Boots, Wipes
 from ebbtide.playground.levers import Levers
 from ebbtide.playground.world import World
 from ebbtide.providers.base import Provider
-from ebbtide.providers.program_storage import ProgramStorage
-from ebbtide.providers.simulated import SimulatedProvider
-from ebbtide.providers.simulated_storage import SimulatedStorage
 from ebbtide.providers.storage import Storage
 from ebbtide.services import Services
 from ebbtide.services.access import IssuedKey, bootstrap
@@ -119,24 +115,6 @@ def driver_url(url: str) -> str:
     return f"postgresql+psycopg://{rest}" if scheme in ("postgresql", "postgres") else url
 
 
-def storage_of(settings: Settings, world: World) -> Storage:
-    """Where volumes come from. With `none` no new ones can be ordered."""
-    if settings.storage == "program":
-        if settings.storage_program_limit_s >= settings.lease_s:
-            raise StartupError(
-                f"EBBTIDE_STORAGE_PROGRAM_LIMIT_S={settings.storage_program_limit_s} must be below the lease "
-                f"of a visit, EBBTIDE_LEASE_S={settings.lease_s}"
-            )
-        return ProgramStorage(
-            settings.storage_provision_program,
-            settings.storage_delete_program,
-            settings.storage_program_limit_s,
-        )
-    if settings.storage not in ("simulated", "none"):
-        raise StartupError(f"EBBTIDE_STORAGE={settings.storage!r}: write simulated, program or none")
-    return SimulatedStorage(world)
-
-
 def template_of(settings: Settings) -> Mapping[str, Any]:
     """The PersistentVolume that shows a volume in its cluster. Raises StartupError."""
     if not settings.storage_template:
@@ -178,7 +156,7 @@ def loops(
 class System:
     """A wired Ebbtide. Which parts run (API, loops, or both) is up to the caller.
 
-    world:      the simulated fleet, where there is one
+    backend:    machines, clusters and storage, and what runs beside the loops for them
     listen_url: where other processes' hints are heard; None where there are no others
     """
 
@@ -187,8 +165,13 @@ class System:
     ids: Ids
     services: Services
     runner: Runner
-    world: World | None = None
+    backend: Backend
     listen_url: str | None = None
+
+    @property
+    def world(self) -> World | None:
+        """The simulated fleet, where there is one."""
+        return self.backend.world
 
     def app(self) -> FastAPI:
         """The HTTP API."""
@@ -218,6 +201,7 @@ class System:
         Answers what was found of killed ones.
         """
         await self._anchor()
+        await self.backend.begin()
         return await self.runner.begin()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -257,7 +241,8 @@ class System:
             await asyncio.sleep(WATCH_S)
 
     async def close(self) -> None:
-        """Let go of the database and the journal."""
+        """Let go of the backend, the journal and the database."""
+        await self.backend.close()
         if self.world:
             self.world.close()
         await self.db.close()
@@ -268,19 +253,13 @@ async def hint_changes(tx: Tx, cluster_ids: list[str]) -> None:
     await visits.wake_existing(tx, Loop.OBSERVATION, cluster_ids)
 
 
-def set_habits(world: World, file: FleetFile) -> None:
-    """Boot and turn-over times of a file's pools, for the simulated world."""
-    for pool in file.pools:
-        boots = Boots((pool.boot_s, pool.boot_s), join_s=2.0, gpus_s=1.0)
-        world.set_behaviour(boots, Wipes(pool.turn_over_s), pool=pool.name)
-
-
 def build(
     settings: Settings,
     database_url: str,
     *,
     clock: Clock | None = None,
     ids: Ids | None = None,
+    data_dir: Path | None = None,
     journal: Path | None = None,
     world: World | None = None,
     provider: Provider | None = None,
@@ -293,6 +272,7 @@ def build(
 ) -> System:
     """Wire a system over a migrated database.
 
+    data_dir: a folder that outlives the process, for backends that keep something; None without one
     journal: where the simulated world keeps its acts; None keeps it in memory
     world, provider, driver, storage, sender: given by tests and simulations instead of the ones made here
     alone: no other worker process can use this database
@@ -309,11 +289,12 @@ def build(
         if inline
         else Database(url, clock, sealer=sealer, announce=not alone)
     )
-    world = world or World(clock, journal=journal)
-    provider = provider or SimulatedProvider(world)
-    driver = driver or SimulatedDriver(world)
-    storage = storage or storage_of(settings, world)
-    workers = loops(db, settings, ids, provider, driver, storage, sender)
+    setup = Setup(settings, clock, ids, db, data_dir=data_dir, journal=journal, world=world)
+    parts = backend(setup)
+    parts.provider = provider or parts.provider
+    parts.driver = driver or parts.driver
+    parts.storage = storage or parts.storage
+    workers = loops(db, settings, ids, parts.provider, parts.driver, parts.storage, sender)
     runner = Runner(db, settings, ids, workers, alone=alone)
-    services = services_room.build(db, settings, ids, on_fleet=partial(set_habits, world))
-    return System(settings, db, ids, services, runner, world, None if alone else url)
+    services = services_room.build(db, settings, ids, on_fleet=parts.on_fleet)
+    return System(settings, db, ids, services, runner, parts, None if alone else url)

@@ -75,6 +75,9 @@ class Settings:
     rate_limit_burst: int = _setting(500, "requests that a rested key may send at once")
     max_body_bytes: int = _setting(1_048_576, "largest request body that is read")
 
+    provider: str = _setting(
+        "simulated", "where machines and control planes come from: `simulated`, `kwok` or `exec`"
+    )
     volume_limit_tib: int = _setting(1_000, "largest volume that can be ordered, in TiB")
     storage: str = _setting(
         "simulated", "where volumes come from: `simulated`, `program` (your executables) or `none` (refused)"

@@ -30,7 +30,7 @@ def run_api(database_url: str, host: str, port: int, *, proxy_headers: bool) -> 
     with listen(host, port, port) as listener:
         assembly.prepare_database(database_url)
         system = assembly.build(settings, database_url, secret_keys=keys)
-        system.world = None  # the simulated world, where there is one, lives in the worker
+        system.backend.world = None  # the simulated world, where there is one, lives in the worker
         asyncio.run(_serve(system, listener, proxy_headers))
 
 
@@ -61,7 +61,9 @@ def run_worker(database_url: str, fleet: Path | None, data: Path) -> None:
         fleet_file.parse(read_fleet_file(fleet), fleet.name)  # told before anything starts
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     assembly.prepare_database(database_url)
-    system = assembly.build(settings, database_url, journal=data / assembly.JOURNAL, secret_keys=keys)
+    system = assembly.build(
+        settings, database_url, data_dir=data, journal=data / assembly.JOURNAL, secret_keys=keys
+    )
     asyncio.run(_work(system, fleet))
 
 

@@ -114,6 +114,7 @@ class _Up:
         system = assembly.build(
             self._settings,
             database_url,
+            data_dir=self._options.data,
             journal=journal,
             alone=True,
             secret_keys=assembly.secret_keys_in(self._options.data),

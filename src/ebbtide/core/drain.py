@@ -43,8 +43,10 @@ class PodKind(StrEnum):
 class PodSeen:
     """A pod on the node by a fresh read.
 
-    grace_s:  its own terminationGracePeriodSeconds
-    ends_by:  when its grace ends, if it is terminating already; None if nobody told it to go
+    grace_s:   its own terminationGracePeriodSeconds
+    ends_by:   when its grace ends, if it is terminating already; None if nobody told it to go
+    namespace: where it lives; empty where a kind of cluster knows no namespaces
+    tolerates_cordon: it may be scheduled onto a cordoned node (it tolerates everything)
     """
 
     uid: str
@@ -52,6 +54,8 @@ class PodSeen:
     kind: PodKind
     grace_s: int = 30
     ends_by: datetime | None = None
+    namespace: str = ""
+    tolerates_cordon: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class PodOrder:
     name: str
     grace_s: int
     shorten: bool = False
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +143,11 @@ def next_step(
 def _order(pod: PodSeen, drain: DrainState, now: datetime, policy: DrainPolicy) -> PodOrder | None:
     """Grace is one shot: a pod that ends in time is never told again; another is shortened once."""
     if pod.ends_by is None:
-        return PodOrder(pod.uid, pod.name, grace_for(pod.grace_s, now, drain.ends_at, policy))
+        grace_s = grace_for(pod.grace_s, now, drain.ends_at, policy)
+        return PodOrder(pod.uid, pod.name, grace_s, namespace=pod.namespace)
     if pod.ends_by > drain.ends_at:
-        return PodOrder(pod.uid, pod.name, grace_for(pod.grace_s, now, drain.ends_at, policy), shorten=True)
+        grace_s = grace_for(pod.grace_s, now, drain.ends_at, policy)
+        return PodOrder(pod.uid, pod.name, grace_s, shorten=True, namespace=pod.namespace)
     return None
 
 

@@ -8,7 +8,7 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ class DriverError(EbbtideError):
 
 @dataclass(frozen=True, slots=True)
 class ClusterRef:
-    """Which cluster: its id, its name and the kubeconfig where there is one."""
+    """Which cluster: its id, its name and the kubeconfig with which we speak to it, where there is one."""
 
     cluster_id: str
     name: str
@@ -77,10 +77,26 @@ class PodsSeen:
 
 @dataclass(frozen=True, slots=True)
 class OrderResult:
-    """What became of one order. refused: why a budget said no (releases only); None when the pod was told."""
+    """What became of one order.
+
+    refused:  why a budget said no (releases only); None when the pod was told
+    overrode: the disruption budget that would have said no and was not asked (reclaims), as NAMESPACE/NAME
+    """
 
     pod_uid: str
     refused: str | None = None
+    overrode: str | None = None
+
+
+class Watcher(Protocol):
+    """Tells early that something changed in a cluster. Only a hint: a fresh read decides."""
+
+    def changes(self, cluster: ClusterRef) -> AsyncIterator[frozenset[str]]:
+        """Uids (the ledger's) of nodes about which something changed, while it is iterated: the node
+        itself, or a pod on it. Survives whatever happens to the connection; after a gap in which something
+        may
+        have been missed it answers every node. Never raises for trouble in the cluster.
+        """
 
 
 class Driver(Protocol):
@@ -88,6 +104,11 @@ class Driver(Protocol):
 
     async def observe(self, cluster: ClusterRef) -> list[NodeSeen]:
         """Every node of the cluster by a fresh read."""
+
+    async def join_data(self, cluster: ClusterRef, node: NodeRef) -> Mapping[str, str]:
+        """What a machine needs to join as this node (for kubeadm: `server`, `ca`, `token`), nothing where
+        machines join by other means. Asked again for the same node it answers the same while that is good.
+        """
 
     async def admit(self, cluster: ClusterRef, node: NodeRef) -> None:
         """Let work onto a node that is whole: take the `initializing` taint away."""
@@ -110,6 +131,9 @@ class Driver(Protocol):
         self, cluster: ClusterRef, node: NodeRef, orders: Sequence[PodOrder]
     ) -> list[OrderResult]:
         """Ask politely; a disruption budget may refuse."""
+
+    async def conclude(self, cluster: ClusterRef, node: NodeRef, reason: str, message: str) -> None:
+        """Send the one closing event of a drain, as it leaves its cluster. Done again it sends nothing."""
 
     async def take_back(self, cluster: ClusterRef, node: NodeRef, reason: str) -> None:
         """End what `notify` announced under that reason: uncordon, take the deadline annotation away."""

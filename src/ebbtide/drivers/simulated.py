@@ -38,6 +38,9 @@ class SimulatedDriver:
             known = self._translated[cluster.cluster_id] = (views, [_node(view) for view in views])
         return list(known[1])
 
+    async def join_data(self, cluster: ClusterRef, node: NodeRef) -> Mapping[str, str]:
+        return {}
+
     async def admit(self, cluster: ClusterRef, node: NodeRef) -> None:
         with _translated():
             self._world.admit(cluster.cluster_id, node.uid)
@@ -66,6 +69,9 @@ class SimulatedDriver:
                 cluster.cluster_id, node.uid, {order.uid: order.grace_s for order in orders}
             )
         return [OrderResult(order.uid, answers[order.uid]) for order in orders]
+
+    async def conclude(self, cluster: ClusterRef, node: NodeRef, reason: str, message: str) -> None:
+        """Nobody in the playground reads Kubernetes' events."""
 
     async def take_back(self, cluster: ClusterRef, node: NodeRef, reason: str) -> None:
         with _translated():

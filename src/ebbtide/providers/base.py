@@ -44,7 +44,12 @@ class InstanceState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InstanceOrder:
-    """What is asked for: this host, for this node, to join this cluster."""
+    """What is asked for: this host, for this node, to join this cluster.
+
+    labels, taints: what the machine must register with; taints as `key=value:Effect`
+    join:           the cluster's join data, see `drivers.base.Driver.join_data`
+    wipe_first:     the host still carries another project's data: wipe it before anything of this one starts
+    """
 
     node_uid: str
     node_name: str
@@ -57,6 +62,8 @@ class InstanceOrder:
     gpus: int
     labels: Mapping[str, str] = field(default_factory=dict)
     join: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[str, ...] = ()
+    wipe_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +83,29 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """gone.
-
-    The provider has nothing left for this node ("not found"). wiped: its disks carry nothing of the tenant.
+    """gone:  the provider has nothing left for this node ("not found").
+    wiped: its disks carry nothing of the tenant, or its pool's wipe policy leaves that to the next boot
+    wiped_by: what wiped them, in its own words
     """
 
     gone: bool
     wiped: bool
     why: str = ""
+    wiped_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    """A cluster's control plane. kubeconfig is plain YAML, None until ready."""
+    """A cluster's control plane.
+
+    kubeconfig:        what the tenant gets, plain YAML, None until ready
+    driver_kubeconfig: what Ebbtide itself uses in the cluster, with fewer rights; None: the tenant's
+    """
 
     cluster_id: str
     ready: bool
     kubeconfig: str | None = None
+    driver_kubeconfig: str | None = None
     why: str = ""
 
 

@@ -35,6 +35,10 @@ class ClusterRow:
     phase: ClusterPhase
     control_plane_ready: bool
     kubeconfig: str | None
+    driver_kubeconfig: str | None
+    imported: bool
+    standard_selector: str | None
+    placement: str
     event_number: int
     observed_until: datetime | None
     fill_reason: str | None

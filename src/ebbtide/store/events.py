@@ -25,14 +25,15 @@ class NewEvent:
     node_uid: str
     node_name: str
     event: Event
+    ref: str = ""  # of what happens to one node more than once, which time this is
 
 
 async def append(tx: Tx, new: Sequence[NewEvent]) -> None:
-    """Write events, each once per (node, reason); one that is there already is left alone."""
+    """Write events, each once per (node, reason, ref); one that is there already is left alone."""
     if not new:
         return
     there = await _existing(tx, [one.node_uid for one in new])
-    fresh = [one for one in new if (one.node_uid, one.event.reason.value) not in there]
+    fresh = [one for one in new if (one.node_uid, one.event.reason.value, one.ref) not in there]
     last: dict[str, int] = {}
     # Sorted, so that two transactions which write to the same clusters lock them in one order.
     for cluster_id, count in sorted(Counter(one.cluster_id for one in fresh).items()):
@@ -58,6 +59,7 @@ async def append(tx: Tx, new: Sequence[NewEvent]) -> None:
                 "reason": one.event.reason,
                 "message": one.event.message,
                 "at": one.event.at,
+                "ref": one.ref,
             }
         )
     if rows:
@@ -65,12 +67,12 @@ async def append(tx: Tx, new: Sequence[NewEvent]) -> None:
         await webhooks.enqueue(tx, told)
 
 
-async def _existing(tx: Tx, uids: Sequence[str]) -> set[tuple[str, str]]:
+async def _existing(tx: Tx, uids: Sequence[str]) -> set[tuple[str, str, str]]:
     rows = await tx.conn.execute(
-        sa.text("SELECT node_uid, reason FROM lifecycle_events WHERE node_uid = ANY(:uids)"),
+        sa.text("SELECT node_uid, reason, ref FROM lifecycle_events WHERE node_uid = ANY(:uids)"),
         {"uids": list(uids)},
     )
-    return {(row.node_uid, row.reason) for row in rows}
+    return {(row.node_uid, row.reason, row.ref) for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class EventRow:
     reason: str
     message: str
     at: datetime
+    ref: str
 
 
 async def after(tx: Tx, cluster_id: str, number: int, limit: int) -> list[EventRow]:

@@ -361,7 +361,8 @@ class NodeRow:
 
 
 _LOAD = """
-SELECT n.uid, n.no, n.name, n.cluster_id, c.name AS cluster_name, c.kubeconfig, n.project_id, n.pool,
+SELECT n.uid, n.no, n.name, n.cluster_id, c.name AS cluster_name,
+    COALESCE(c.driver_kubeconfig, c.kubeconfig) AS kubeconfig, n.project_id, n.pool,
 n.host_id,
        h.name AS host_name, h.fabric_block, p.region, p.gpu_type, n.compute_class, n.gpus, n.phase,
        n.phase_since,

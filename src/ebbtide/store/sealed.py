@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from ebbtide.store.db import Tx
 
-_COLUMNS = (("clusters", "kubeconfig"), ("webhooks", "secret"))
+_COLUMNS = (("clusters", "kubeconfig"), ("clusters", "driver_kubeconfig"), ("webhooks", "secret"))
 
 
 async def reseal(tx: Tx) -> int:

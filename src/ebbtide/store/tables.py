@@ -94,11 +94,13 @@ pools = sa.Table(
     sa.Column("memory_gib", sa.Integer, nullable=False),
     sa.Column("cpu_cores", sa.Integer, nullable=False),
     sa.Column("provider", sa.Text, nullable=False),
+    sa.Column("wipe", sa.Text, nullable=False, server_default="always"),
     sa.Column("generation", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("created_at", INSTANT, nullable=False),
     sa.Column("retired_at", INSTANT),
     sa.CheckConstraint("gpus_per_host > 0", name="gpus_positive"),
     sa.CheckConstraint("headroom_hosts >= 0", name="headroom_not_negative"),
+    sa.CheckConstraint("wipe IN ('always', 'between_projects', 'never')", name="wipe_known"),
 )
 
 hosts = sa.Table(
@@ -115,6 +117,7 @@ hosts = sa.Table(
     # phase.
     sa.Column("node_uid", sa.Text, unique=True),
     sa.Column("boot_failures", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("unwiped_project", sa.Text),  # whose data its disks still carry; null: nobody's
     sa.Column("lendable_at", INSTANT),  # not lent to preemptible before this; standard may have it at once
     sa.Column("created_at", INSTANT, nullable=False),
     sa.Column("retired_at", INSTANT),
@@ -151,7 +154,12 @@ clusters = sa.Table(
     sa.Column("weight", sa.Integer, nullable=False, server_default="1"),
     sa.Column("phase", sa.Text, nullable=False),
     sa.Column("control_plane_ready", sa.Boolean, nullable=False, server_default=sa.false()),
-    sa.Column("kubeconfig", sa.Text),  # sealed
+    sa.Column("kubeconfig", sa.Text),  # sealed; what its tenant gets
+    sa.Column("driver_kubeconfig", sa.Text),  # sealed; what we use ourselves; null: the tenant's
+    # An imported cluster was there before us: its own nodes count as standard and are never touched.
+    sa.Column("imported", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("standard_selector", sa.Text),  # imported: the labels that its standard nodes have
+    sa.Column("placement", sa.Text, nullable=False, server_default="open"),
     sa.Column("event_number", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("observed_until", INSTANT),  # the last time that all was seen; bills are sealed up to here
     sa.Column("fill_reason", sa.Text),
@@ -164,7 +172,8 @@ clusters = sa.Table(
     sa.Column("deleting_at", INSTANT),
     sa.Column("deleted_at", INSTANT),
     _one_of("phase", ClusterPhase),
-    sa.CheckConstraint("standard_hosts >= 1", name="one_standard_node"),
+    sa.CheckConstraint("standard_hosts >= 1 OR imported", name="one_standard_node"),
+    sa.CheckConstraint("placement IN ('open', 'explicit')", name="placement_known"),
     sa.CheckConstraint("target_hosts >= 0", name="target_not_negative"),
     sa.CheckConstraint("weight > 0", name="weight_positive"),
 )
@@ -290,7 +299,8 @@ lifecycle_events = sa.Table(
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("message", sa.Text, nullable=False),
     sa.Column("at", INSTANT, nullable=False),
-    sa.UniqueConstraint("node_uid", "reason"),
+    sa.Column("ref", sa.Text, nullable=False, server_default=""),  # tells two restarts of one node apart
+    sa.UniqueConstraint("node_uid", "reason", "ref"),
 )
 
 intervals = sa.Table(

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from ebbtide.core.clusters import ClusterPhase, phase_of
 from ebbtide.core.nodes import ALLOCATED, ComputeClass, EndReason, Phase
-from ebbtide.drivers.base import ClusterRef, Driver, DriverError
+from ebbtide.drivers.base import Driver, DriverError
 from ebbtide.providers.base import Provider
 from ebbtide.settings import Settings
 from ebbtide.store import clusters, nodes, visits, volumes
@@ -17,6 +17,7 @@ from ebbtide.store.clusters import ClusterRow
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.visits import Loop, Visit
 from ebbtide.workers.outcome import Outcome, finish
+from ebbtide.workers.refs import ref_of
 from ebbtide.workers.single import SingleVisits
 
 DROP_LIMIT_S = 600  # a cluster that does not answer keeps its deletion waiting for so long, not for ever
@@ -56,6 +57,9 @@ class Clusters(SingleVisits):
                 row.id,
                 control_plane_ready=True,
                 kubeconfig=tx.sealer.seal(plane.kubeconfig or ""),
+                driver_kubeconfig=tx.sealer.seal(plane.driver_kubeconfig)
+                if plane.driver_kubeconfig
+                else None,
                 observed_until=tx.now,
             )
             waiting = await nodes.of_clusters(tx, [row.id], [Phase.SCHEDULING])
@@ -119,6 +123,7 @@ class Clusters(SingleVisits):
                 ClusterPhase.DELETED,
                 deleted_at=tx.now,
                 kubeconfig=None,
+                driver_kubeconfig=None,
                 control_plane_ready=False,
             )
             await volumes.release(tx, row.id)
@@ -130,7 +135,7 @@ class Clusters(SingleVisits):
         async with self._db.read() as tx:
             shown = [one for one in await volumes.of_clusters(tx, [row.id]) if one.shown_tib is not None]
             waited_s = (tx.now - row.deleting_at).total_seconds() if row.deleting_at else 0.0
-        ref = ClusterRef(row.id, row.name, self._db.sealer.open_optional(row.kubeconfig))
+        ref = ref_of(self._db, row)
         for volume in shown:
             try:
                 if await self._driver.drop_volume(ref, volume.name):

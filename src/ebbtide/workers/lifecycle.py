@@ -5,17 +5,18 @@ One visit, one move. What a phase needs is in one function each; the drain has a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import structlog
 
-from ebbtide.core import events
+from ebbtide.core import events, marks
 from ebbtide.core.nodes import ComputeClass, DrainKind, EndReason, Phase
 from ebbtide.drivers.base import Driver, DriverError, NodeRef, NodeSeen
 from ebbtide.providers.base import Instance, InstanceOrder, InstanceState, OutOfCapacity, Permanent, Provider
 from ebbtide.settings import Settings
 from ebbtide.store import clusters, fleet, nodes, pools, reading, visits
+from ebbtide.store.clusters import ClusterRow
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.nodes import Move, NodeRow
 from ebbtide.store.visits import Loop, Visit
@@ -26,7 +27,6 @@ from ebbtide.workers.single import SingleVisits
 
 log = structlog.get_logger()
 
-LABEL_CLASS = "together.ai/compute-class"
 BACKOFF_DOUBLINGS = 4
 RETURN_LIMIT_S = 600  # beyond its pool's turn-over time: then a host that left is counted as broken
 LONGEST_LOOK_S = 10  # between two looks at a machine that is coming, or being wiped
@@ -74,7 +74,8 @@ class Lifecycle(SingleVisits):
             return only(visit, Outcome("waiting for the cluster's control plane"))
         visit.check(self._db.clock.now())
         try:
-            instance = await self._provider.create(_order(node))
+            join = await self._driver.join_data(cluster_ref(self._db, node), NodeRef(node.uid, node.name))
+            instance = await self._provider.create(_order(node, cluster, join))
         except (OutOfCapacity, Permanent) as refusal:
             return await self._give_up(visit, node, refusal.message)
 
@@ -304,7 +305,7 @@ class Lifecycle(SingleVisits):
         return await finish(tx, visit, outcome)
 
 
-def _order(node: NodeRow) -> InstanceOrder:
+def _order(node: NodeRow, cluster: ClusterRow, join: Mapping[str, str]) -> InstanceOrder:
     return InstanceOrder(
         node_uid=node.uid,
         node_name=node.name,
@@ -315,12 +316,15 @@ def _order(node: NodeRow) -> InstanceOrder:
         host_id=node.host_id or "",
         host_name=node.host_name or "",
         gpus=node.gpus,
-        labels={
-            LABEL_CLASS: node.compute_class,
-            "topology.kubernetes.io/region": node.region,
-            "topology.kubernetes.io/zone": node.fabric_block or "",
-            "node.kubernetes.io/instance-type": node.gpu_type,
-        },
+        labels=marks.labels(
+            node.uid,
+            node.compute_class,
+            region=node.region,
+            gpu_type=node.gpu_type,
+            fabric_block=node.fabric_block,
+        ),
+        taints=marks.taints(node.compute_class, explicit=cluster.placement == "explicit"),
+        join=join,
     )
 
 

@@ -28,6 +28,7 @@ from ebbtide.store.db import Database, Tx
 from ebbtide.store.nodes import Move, NodeRow
 from ebbtide.store.visits import Loop, Visit
 from ebbtide.workers.outcome import Outcome
+from ebbtide.workers.refs import ref_of
 
 log = structlog.get_logger()
 
@@ -93,7 +94,7 @@ class Observation:
             return _Look(visit, Outcome("nothing to look at"))
         at = self._db.clock.now()
         again = _next_look(at, self._settings.observe_every_s)
-        ref = ClusterRef(row.id, row.name, self._db.sealer.open_optional(row.kubeconfig))
+        ref = ref_of(self._db, row)
         try:
             seen = {one.uid: one for one in await self._driver.observe(ref)}
         except DriverError as error:

@@ -43,7 +43,7 @@ class Restarts:
         """Say until when pods may stay. The caller holds the locks."""
         deadline = tx.now + timedelta(seconds=self._settings.drain_window_s)
         event = events.restarting(_why(row), tx.now, deadline)
-        await stored_events.append(tx, [NewEvent(row.cluster_id, node.uid, node.name, event)])
+        await stored_events.append(tx, [NewEvent(row.cluster_id, node.uid, node.name, event, ref=row.id)])
         await remediations.move(
             tx, row.id, State.PENDING, State.RUNNING, started_at=tx.now, deadline=deadline
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from ebbtide.core.clusters import ClusterPhase
 from ebbtide.core.volumes import THERE, VolumeFacts, VolumeStatus, provisioned_status, render
-from ebbtide.drivers.base import ClusterRef, Driver
+from ebbtide.drivers.base import Driver
 from ebbtide.providers.base import Permanent
 from ebbtide.providers.storage import Storage, VolumeOrder
 from ebbtide.settings import Settings
@@ -18,6 +18,7 @@ from ebbtide.store.db import Database, Tx
 from ebbtide.store.visits import Loop, Visit
 from ebbtide.store.volumes import VolumeRow
 from ebbtide.workers.outcome import Outcome, finish
+from ebbtide.workers.refs import ref_of
 from ebbtide.workers.single import SingleVisits
 
 LONGEST_LOOK_S = 10  # between two looks at a volume that is being made
@@ -115,7 +116,7 @@ class Volumes(SingleVisits):
         if not cluster.control_plane_ready:
             return await self._settle(visit, "waiting for its cluster's control plane")
         visit.check(self._db.clock.now())
-        ref = ClusterRef(cluster.id, cluster.name, self._db.sealer.open_optional(cluster.kubeconfig))
+        ref = ref_of(self._db, cluster)
         await self._driver.put_volume(ref, render(self._template, _facts(row)))
         async with self._db.transaction() as tx:
             await volumes.mark_shown(tx, row.id, cluster.id, row.provisioned_tib)

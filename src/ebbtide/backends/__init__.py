@@ -1,0 +1,25 @@
+"""What stands behind an Ebbtide: one file for each choice of EBBTIDE_PROVIDER.
+
+A backend is a provider (machines, control planes), a driver (what runs in clusters) and a storage system that
+fit
+together, and what has to run beside the loops for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ebbtide.backends import simulated
+from ebbtide.backends.base import Backend, Setup
+from ebbtide.errors import StartupError
+
+BACKENDS: dict[str, Callable[[Setup], Backend]] = {"simulated": simulated.make}
+
+
+def backend(setup: Setup) -> Backend:
+    """The backend that the settings name. Raises StartupError."""
+    make = BACKENDS.get(setup.settings.provider)
+    if make is None:
+        names = ", ".join(sorted(BACKENDS))
+        raise StartupError(f"EBBTIDE_PROVIDER={setup.settings.provider!r}: write one of {names}")
+    return make(setup)

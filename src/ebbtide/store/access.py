@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from ebbtide.store.db import Tx
-from ebbtide.store.tables import api_keys, projects
+from ebbtide.store.tables import api_keys, organizations, projects
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class KeyRow:
     project_slug: str
     organization_id: str
     organization_name: str
+    organization_disabled_at: datetime | None
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
@@ -46,19 +47,28 @@ class KeyRow:
 
 
 # Named: a column that is added to the table is not one of ours until it is named here.
-_PROJECT = [projects.c[name] for name in ProjectRow.__slots__]
+_OWN = [name for name in ProjectRow.__slots__ if name != "organization_name"]
+_PROJECTS = sa.select(
+    *(projects.c[name] for name in _OWN), organizations.c.name.label("organization_name")
+).join_from(projects, organizations)
 
 _KEY = """
 SELECT k.id, k.role, k.hint, p.id AS project_id, p.name AS project_name, p.slug AS project_slug,
 p.organization_id,
-       p.organization_name, k.created_at, k.expires_at, k.revoked_at, k.last_used_at, k.name
-FROM api_keys k JOIN projects p ON p.id = k.project_id
+       o.name AS organization_name, o.disabled_at AS organization_disabled_at,
+       k.created_at, k.expires_at, k.revoked_at, k.last_used_at, k.name
+FROM api_keys k JOIN projects p ON p.id = k.project_id JOIN organizations o ON o.id = p.organization_id
 """
 
 
 async def insert_project(tx: Tx, row: ProjectRow) -> bool:
-    """Write a new project; False when there is one with its slug."""
-    values = {name: getattr(row, name) for name in ProjectRow.__slots__}
+    """Write a new project, and its organisation if that is new; False when there is one with its slug."""
+    await tx.conn.execute(
+        upsert(organizations)
+        .values(id=row.organization_id, name=row.organization_name, created_at=tx.now)
+        .on_conflict_do_nothing(index_elements=["id"])
+    )
+    values = {name: getattr(row, name) for name in _OWN}
     written = await tx.conn.execute(
         upsert(projects)
         .values(**values)
@@ -71,15 +81,12 @@ async def insert_project(tx: Tx, row: ProjectRow) -> bool:
 async def project(tx: Tx, *, id_: str | None = None, slug: str | None = None) -> ProjectRow | None:
     """A project by its id or its slug."""
     where = projects.c.id == id_ if id_ is not None else projects.c.slug == slug
-    row = (await tx.conn.execute(sa.select(*_PROJECT).where(where))).first()
+    row = (await tx.conn.execute(_PROJECTS.where(where))).first()
     return ProjectRow(**row._mapping) if row else None
 
 
 async def all_projects(tx: Tx) -> list[ProjectRow]:
-    return [
-        ProjectRow(**row._mapping)
-        for row in await tx.conn.execute(sa.select(*_PROJECT).order_by(projects.c.slug))
-    ]
+    return [ProjectRow(**row._mapping) for row in await tx.conn.execute(_PROJECTS.order_by(projects.c.slug))]
 
 
 async def insert_key(tx: Tx, *, id_: str, secret_hash: str, **values: object) -> None:

@@ -14,7 +14,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 
 from ebbtide.errors import StartupError
-from ebbtide.store.tables_more import metadata  # both modules' tables
+from ebbtide.store.all_tables import metadata
 
 _FOLDER = Path(__file__).parent / "migrations"
 _LOCK = 0x0EBB_71DE  # of several processes that start at once, one migrates and the others wait

@@ -38,14 +38,22 @@ def _quoted(values: frozenset[Phase]) -> str:
     return ", ".join(f"'{value}'" for value in sorted(values))
 
 
+organizations = sa.Table(
+    "organizations",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    sa.Column("created_at", INSTANT, nullable=False),
+    sa.Column("disabled_at", INSTANT),  # its keys are refused; what it has goes on
+)
+
 projects = sa.Table(
     "projects",
     metadata,
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("slug", sa.Text, nullable=False, unique=True),
     sa.Column("name", sa.Text, nullable=False),
-    sa.Column("organization_id", sa.Text, nullable=False),
-    sa.Column("organization_name", sa.Text, nullable=False),
+    sa.Column("organization_id", sa.Text, sa.ForeignKey("organizations.id"), nullable=False),
     sa.Column("weight", sa.Integer, nullable=False, server_default="1"),
     sa.Column("standard_gpus_limit", sa.Integer),  # quotas; null: none
     sa.Column("preemptible_gpus_limit", sa.Integer),
@@ -121,6 +129,9 @@ hosts = sa.Table(
     sa.Column("lendable_at", INSTANT),  # not lent to preemptible before this; standard may have it at once
     sa.Column("created_at", INSTANT, nullable=False),
     sa.Column("retired_at", INSTANT),
+    # What it was when it was retired, and is again when it comes back: a cordon outlives the fleet file.
+    sa.Column("state_before", sa.Text),
+    sa.Column("reason_before", sa.Text),
     _one_of("state", HostState),
     sa.Index("uq_hosts_name_in_use", "name", unique=True, postgresql_where=sa.text("state <> 'retired'")),
     sa.Index(

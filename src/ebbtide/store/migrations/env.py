@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from ebbtide.store.tables_more import metadata  # both modules' tables
+from ebbtide.store.all_tables import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
 context.run_migrations()

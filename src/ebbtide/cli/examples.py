@@ -62,6 +62,7 @@ EXAMPLES = {
     "playground vanish": "ebbtide playground vanish h100-b1-003",
     "kube install": "ebbtide kube install --only kubectl,kwok",
     "kube status": "ebbtide kube status",
+    "kube manifests": "ebbtide kube manifests --placement explicit --guard > ebbtide-rights.yaml",
 }
 
 

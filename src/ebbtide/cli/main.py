@@ -20,6 +20,7 @@ from ebbtide.cli import (
     exits,
     fleet,
     kube,
+    kube_rights,
     output,
     playground,
     reference,
@@ -72,6 +73,7 @@ audit.register(app)
 app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(secrets.app, name="secrets")
 app.add_typer(playground.app, name="playground")
+kube_rights.register(kube.app)
 app.add_typer(kube.app, name="kube")
 reference.register(app)
 examples.attach(app)

@@ -48,7 +48,7 @@ def manifests(
         bool, typer.Option("--guard", help="Add the policy that keeps Ebbtide's marks on nodes its own.")
     ] = False,
 ) -> None:
-    """Print what gives Ebbtide its rights in a cluster, for `kubectl apply --server-side --filename=-`."""
+    """Print what gives Ebbtide its rights in a cluster, for `kubectl apply --filename=-`."""
     import yaml
 
     from ebbtide.kube import rights
@@ -64,7 +64,7 @@ def manifests(
     )
     objects = rights.manifests(account, explicit=placement == "explicit", guard=guard)
     told = _KUBECONFIG if account.namespace else _ACCOUNT_OF
-    print("# Applied with `kubectl apply --server-side --filename=-`,")
+    print("# Applied with `kubectl apply --filename=FILE`,")
     for line in told.format(name=account.name, namespace=account.namespace).splitlines():
         print(f"# {line}")
     print(yaml.safe_dump_all(objects, sort_keys=False, width=110, explicit_start=True), end="")

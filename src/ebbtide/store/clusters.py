@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from ebbtide.core.clusters import ClusterPhase, check_move
 from ebbtide.store.db import Tx
 from ebbtide.store.tables import clusters, phase_transitions
+from ebbtide.store.tables_receipts import target_changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class ClusterRow:
     imported: bool
     standard_selector: str | None
     placement: str
+    warn_first_s: int
     event_number: int
     observed_until: datetime | None
     fill_reason: str | None
@@ -60,6 +62,7 @@ def _row(row: sa.Row[tuple[object, ...]]) -> ClusterRow:
 async def insert(tx: Tx, **values: object) -> None:
     """Write a new cluster and its first phase."""
     await tx.conn.execute(sa.insert(clusters).values(**values))
+    await _note_target(tx, str(values["id"]), values)
     await _write_history(tx, str(values["id"]), str(values["phase"]))
 
 
@@ -90,6 +93,14 @@ async def set_fields(tx: Tx, cluster_id: str, **fields: object) -> None:
         raise AssertionError("phases go through move_phase")
     if fields:
         await tx.conn.execute(sa.update(clusters).where(clusters.c.id == cluster_id).values(**fields))
+        await _note_target(tx, cluster_id, fields)
+
+
+async def _note_target(tx: Tx, cluster_id: str, fields: Mapping[str, object]) -> None:
+    """Remember when the preemptible target was changed, whoever changes it: see `store.history`."""
+    if "target_hosts" in fields:
+        values = {"cluster_id": cluster_id, "hosts": fields["target_hosts"], "at": tx.now}
+        await tx.conn.execute(sa.insert(target_changes).values(**values))
 
 
 async def move_phase(

@@ -1,4 +1,4 @@
-"""Nodes: the one function that writes phases, and how nodes are read.
+"""Nodes: the one function that writes phases, and how nodes are read. Long because a move is one thing.
 
 `move` takes many moves at once and does everything that belongs to a move in one go: the phase, its history,
 the lifecycle event, the host's occupant, the billable interval, and the visits that become due. Lock order
@@ -135,6 +135,10 @@ UPDATE nodes n SET
     running_at = CASE WHEN m.after = 'RUNNING' THEN GREATEST(:now, n.phase_since) ELSE n.running_at END,
     drain_kind = COALESCE(m.drain_kind, n.drain_kind),
     draining_at = CASE WHEN m.after = 'DRAINING' THEN GREATEST(:now, n.phase_since) ELSE n.draining_at END,
+    signal_from = CASE WHEN m.after = 'DRAINING' THEN LEAST(m.deadline, GREATEST(:now, n.phase_since)
+        + COALESCE((SELECT make_interval(secs => c.warn_first_s) FROM clusters c WHERE c.id = n.cluster_id),
+                   interval '0'))
+        ELSE n.signal_from END,
     deadline = COALESCE(n.deadline, m.deadline),
     ends_at = COALESCE(n.ends_at, m.deadline),
     why = COALESCE(m.why, n.why),
@@ -343,8 +347,10 @@ class NodeRow:
     draining_at: datetime | None
     deadline: datetime | None
     ends_at: datetime | None
+    signal_from: datetime | None
     drain_attempted_at: datetime | None
     notified_at: datetime | None
+    drain_looked_at: datetime | None
     first_signal_at: datetime | None
     left_at: datetime | None
     left_empty: bool
@@ -352,6 +358,7 @@ class NodeRow:
     why: str | None
     instance_id: str | None
     stopped_at: datetime | None
+    concluded_at: datetime | None
     out_of_cluster_at: datetime | None
     admitted_at: datetime | None
     workload_pods: int
@@ -362,16 +369,13 @@ class NodeRow:
 
 _LOAD = """
 SELECT n.uid, n.no, n.name, n.cluster_id, c.name AS cluster_name,
-    COALESCE(c.driver_kubeconfig, c.kubeconfig) AS kubeconfig, n.project_id, n.pool,
-n.host_id,
+       COALESCE(c.driver_kubeconfig, c.kubeconfig) AS kubeconfig, n.project_id, n.pool, n.host_id,
        h.name AS host_name, h.fabric_block, p.region, p.gpu_type, n.compute_class, n.gpus, n.phase,
-       n.phase_since,
-       n.created_at,
-       COALESCE(n.placed_at, n.created_at) AS placed_at, n.running_at, n.drain_kind, n.draining_at,
-       n.deadline, n.ends_at, n.drain_attempted_at,
-       n.notified_at, n.first_signal_at, n.left_at, n.left_empty, n.end_reason, n.why, n.instance_id,
-       n.stopped_at,
-       n.out_of_cluster_at, n.admitted_at, n.workload_pods, n.cordoned, n.healthy_until, n.restart_until
+       n.phase_since, n.created_at, COALESCE(n.placed_at, n.created_at) AS placed_at, n.running_at,
+       n.drain_kind, n.draining_at, n.deadline, n.ends_at, n.signal_from, n.drain_attempted_at, n.notified_at,
+       n.drain_looked_at, n.first_signal_at, n.left_at, n.left_empty, n.end_reason, n.why, n.instance_id,
+       n.stopped_at, n.concluded_at, n.out_of_cluster_at, n.admitted_at, n.workload_pods, n.cordoned,
+       n.healthy_until, n.restart_until
 FROM nodes n JOIN pools p ON p.name = n.pool
 LEFT JOIN clusters c ON c.id = n.cluster_id LEFT JOIN hosts h ON h.id = n.host_id
 """

@@ -171,6 +171,7 @@ clusters = sa.Table(
     sa.Column("imported", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("standard_selector", sa.Text),  # imported: the labels that its standard nodes have
     sa.Column("placement", sa.Text, nullable=False, server_default="open"),
+    sa.Column("warn_first_s", sa.Integer, nullable=False, server_default="0"),  # from notice to SIGTERM
     sa.Column("event_number", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("observed_until", INSTANT),  # the last time that all was seen; bills are sealed up to here
     sa.Column("fill_reason", sa.Text),
@@ -185,6 +186,7 @@ clusters = sa.Table(
     _one_of("phase", ClusterPhase),
     sa.CheckConstraint("standard_hosts >= 1 OR imported", name="one_standard_node"),
     sa.CheckConstraint("placement IN ('open', 'explicit')", name="placement_known"),
+    sa.CheckConstraint("warn_first_s >= 0", name="warn_first_not_negative"),
     sa.CheckConstraint("target_hosts >= 0", name="target_not_negative"),
     sa.CheckConstraint("weight > 0", name="weight_positive"),
 )
@@ -240,9 +242,11 @@ nodes = sa.Table(
     sa.Column("draining_at", INSTANT),
     sa.Column("deadline", INSTANT),
     sa.Column("ends_at", INSTANT),
+    sa.Column("signal_from", INSTANT),  # SIGTERM not before this: its cluster wants to be warned first
     sa.Column("why", sa.Text),
     sa.Column("drain_attempted_at", INSTANT),  # a worker set to work on the drain; before any outside call
     sa.Column("notified_at", INSTANT),  # cordon, annotation and event are out
+    sa.Column("drain_looked_at", INSTANT),  # the first fresh read of its pods after the notice
     sa.Column("first_signal_at", INSTANT),
     sa.Column("left_at", INSTANT),  # its pods were gone, or its time was over
     sa.Column(
@@ -254,6 +258,7 @@ nodes = sa.Table(
     sa.Column("instance_id", sa.Text),
     sa.Column("address", sa.Text),
     sa.Column("stopped_at", INSTANT),  # power-off confirmed
+    sa.Column("concluded_at", INSTANT),  # the closing event was sent, or could not be
     sa.Column("out_of_cluster_at", INSTANT),  # no Node object left
     sa.Column("admitted_at", INSTANT),
     sa.Column("workload_pods", sa.Integer, nullable=False, server_default="0"),
@@ -286,6 +291,13 @@ nodes = sa.Table(
     ),
     sa.Index("ix_nodes_pool_live", "pool", "phase", postgresql_where=sa.text("phase <> 'REMOVED'")),
     sa.Index("ix_nodes_cluster_live", "cluster_id", postgresql_where=sa.text("phase <> 'REMOVED'")),
+    sa.Index("ix_nodes_drained", "cluster_id", "no", postgresql_where=sa.text("draining_at IS NOT NULL")),
+    sa.Index(
+        "ix_nodes_preemptible_ran",
+        "pool",
+        "running_at",
+        postgresql_where=sa.text("compute_class = 'preemptible'"),
+    ),
 )
 
 phase_transitions = sa.Table(

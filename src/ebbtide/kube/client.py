@@ -27,6 +27,7 @@ import aiohttp
 from ebbtide import __version__
 from ebbtide.clock import monotonic
 from ebbtide.kube.errors import Expired, KubeError, Unreachable, from_status
+from ebbtide.kube.server_time import ServerTime
 from ebbtide.kube.way_in import way_in
 
 Param = str | int | bool | None
@@ -103,6 +104,7 @@ class KubeClient:
         self._session: aiohttp.ClientSession | None = None
         self._old: list[aiohttp.ClientSession] = []
         self._spoke_at = monotonic()
+        self.server_time = ServerTime()
         self.busy = 0
 
     async def get(self, path: str, **params: Param) -> Object:
@@ -222,9 +224,11 @@ class KubeClient:
         self.busy += 1
         try:
             async with self._place(what), _spoken(what, self._suspect):
+                sent_at = monotonic()
                 async with self._request(method, path, params, body, kind, self._limit_s) as answer:
                     content = await self._body(what, answer)
                     self._spoke_at = monotonic()
+                    self.server_time.saw(answer.headers.get("Date"), sent_at, self._spoke_at)
                 if 200 <= answer.status < 300:
                     return _as_object(what, answer, content)
                 raise self._refusal(what, answer, content)
@@ -327,6 +331,64 @@ class KubeClient:
             status=answer.status,
             retry_after_s=retry_after_s,
         )
+
+
+@dataclass(slots=True)
+class _Kept:
+    client: KubeClient
+    used_at: float
+
+
+class Clients:
+    """Clients by cluster and kubeconfig, as long as they are used."""
+
+    def __init__(
+        self,
+        make: Callable[[str], KubeClient] = KubeClient,
+        *,
+        idle_s: float = 300.0,
+        now: Callable[[], float] = monotonic,
+    ) -> None:
+        """make: a client from a kubeconfig. idle_s: how long one may rest before it is closed."""
+        self._make = make
+        self._idle_s = idle_s
+        self._now = now
+        self._kept: dict[tuple[str, str], _Kept] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def of(self, cluster_id: str, kubeconfig: str) -> KubeClient:
+        """The client for this cluster with this kubeconfig. Raises BadInput. Not to be kept by the caller:
+        what is not asked for, and not busy, is closed after a while.
+        """
+        now = self._now()
+        key = (cluster_id, kubeconfig)
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._kept[key] = _Kept(self._make(kubeconfig), now)
+        kept.used_at = now
+        self._close_idle(now)
+        return kept.client
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    async def close(self) -> None:
+        """Close all of them."""
+        kept, self._kept = list(self._kept.values()), {}
+        for each in kept:
+            await each.client.close()
+        await asyncio.gather(*self._closing)
+
+    def _close_idle(self, now: float) -> None:
+        idle = [
+            key
+            for key, kept in self._kept.items()
+            if now - kept.used_at >= self._idle_s and not kept.client.busy
+        ]
+        for key in idle:
+            task = asyncio.get_running_loop().create_task(self._kept.pop(key).client.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
 
 @asynccontextmanager

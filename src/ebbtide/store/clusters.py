@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -39,6 +40,8 @@ class ClusterRow:
     driver_kubeconfig: str | None
     imported: bool
     standard_selector: str | None
+    standard_seen: Sequence[Mapping[str, Any]] | None
+    import_problem: str | None
     placement: str
     warn_first_s: int
     event_number: int

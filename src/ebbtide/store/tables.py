@@ -170,6 +170,8 @@ clusters = sa.Table(
     # An imported cluster was there before us: its own nodes count as standard and are never touched.
     sa.Column("imported", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("standard_selector", sa.Text),  # imported: the labels that its standard nodes have
+    sa.Column("standard_seen", JSONB),  # imported: those nodes as last seen; null: never seen
+    sa.Column("import_problem", sa.Text),  # imported: why it could not be looked at last; null: it could
     sa.Column("placement", sa.Text, nullable=False, server_default="open"),
     sa.Column("warn_first_s", sa.Integer, nullable=False, server_default="0"),  # from notice to SIGTERM
     sa.Column("event_number", sa.BigInteger, nullable=False, server_default="0"),

@@ -98,9 +98,12 @@ def from_status(
     reason, detail = _text(status.get("reason")), _text(status.get("message"))
     details = status.get("details")
     found = details.get("causes") if isinstance(details, Mapping) else None
-    listed = found if isinstance(found, list) else []
-    causes = tuple(_text(each.get("reason")) for each in listed if isinstance(each, Mapping))
+    listed = [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
+    causes = tuple(_text(each.get("reason")) for each in listed)
     if code == 429 and BUDGET_CAUSE in causes:
+        # Which budget it is, only the cause's own sentence says.
+        said = [_text(each.get("message")) for each in listed if each.get("reason") == BUDGET_CAUSE]
+        detail = said[0] or detail
         return BudgetRefused(what, code, reason, detail, causes)
     if code == 429 or not 400 <= code < 500:
         message = f"{what}: {code} {reason}: {detail}".rstrip(": ")

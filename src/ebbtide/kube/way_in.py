@@ -79,6 +79,15 @@ def way_in(kubeconfig: str) -> WayIn:
     return WayIn(server, headers, _tls(cluster, user), _string(cluster, "tls-server-name"))
 
 
+def address(kubeconfig: str) -> tuple[str, str | None]:
+    """The API server's URL, and the authority that it is trusted by as PEM (None: the machine's own ones).
+    Raises BadInput.
+    """
+    cluster, _ = _chosen(_parsed(kubeconfig))
+    authority = _pem(cluster, "certificate-authority-data")
+    return _server(cluster), authority.decode("ascii", "replace") if authority else None
+
+
 def _parsed(text: str) -> Mapping[str, Any]:
     if len(text) > _LARGEST:
         raise _bad(f"it is longer than {_LARGEST // 1024} kB")

@@ -88,6 +88,18 @@ class OrderResult:
     overrode: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StandardNode:
+    """A node of an imported cluster that was there before us. gpus: allocatable; address: its internal one."""
+
+    name: str
+    ready: bool
+    gpus: int
+    memory_gib: int = 0
+    cpu_cores: int = 0
+    address: str = ""
+
+
 class Watcher(Protocol):
     """Tells early that something changed in a cluster. Only a hint: a fresh read decides."""
 
@@ -109,6 +121,12 @@ class Driver(Protocol):
         """What a machine needs to join as this node (for kubeadm: `server`, `ca`, `token`), nothing where
         machines join by other means. Asked again for the same node it answers the same while that is good.
         """
+
+    async def missing_rights(self, cluster: ClusterRef) -> list[str]:
+        """Rights that these calls need in the cluster and that we do not have, in words; none: all there."""
+
+    async def standard(self, cluster: ClusterRef, selector: str) -> list[StandardNode]:
+        """Nodes with the labels that the selector names, by a fresh read, without those that are ours."""
 
     async def admit(self, cluster: ClusterRef, node: NodeRef) -> None:
         """Let work onto a node that is whole: take the `initializing` taint away."""

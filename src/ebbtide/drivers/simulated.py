@@ -7,7 +7,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from ebbtide.core.drain import PodOrder
-from ebbtide.drivers.base import ClusterRef, DriverError, NodeRef, NodeSeen, Notice, OrderResult, PodsSeen
+from ebbtide.drivers.base import (
+    ClusterRef,
+    DriverError,
+    NodeRef,
+    NodeSeen,
+    Notice,
+    OrderResult,
+    PodsSeen,
+    StandardNode,
+)
 from ebbtide.playground.state import NodeView
 from ebbtide.playground.trouble import WorldRefusal
 from ebbtide.playground.world import World
@@ -40,6 +49,15 @@ class SimulatedDriver:
 
     async def join_data(self, cluster: ClusterRef, node: NodeRef) -> Mapping[str, str]:
         return {}
+
+    async def missing_rights(self, cluster: ClusterRef) -> list[str]:
+        return []
+
+    async def standard(self, cluster: ClusterRef, selector: str) -> list[StandardNode]:
+        """What was set up in the cluster; nothing there has labels, so the selector is not looked at."""
+        with _translated():
+            found = self._world.standard(cluster.cluster_id)
+        return [StandardNode(name, ready=True, gpus=gpus) for name, gpus in sorted(found.items())]
 
     async def admit(self, cluster: ClusterRef, node: NodeRef) -> None:
         with _translated():

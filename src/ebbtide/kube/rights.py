@@ -7,6 +7,7 @@ is for.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -103,6 +104,33 @@ def manifests(account: Account, *, explicit: bool = False, guard: bool = False) 
 def rights() -> list[Right]:
     """Every right of the roles."""
     return list(_rights(_read("rights", Account())))
+
+
+async def missing(client: KubeClient) -> list[Right]:
+    """Rights of the roles that the client's account does not have, by the API server's own word. Raises
+    KubeError.
+    """
+    wanted = rights()
+    allowed = await asyncio.gather(*(may(client, each) for each in wanted))
+    return [each for each, is_allowed in zip(wanted, allowed, strict=True) if not is_allowed]
+
+
+async def may(client: KubeClient, right: Right) -> bool:
+    """Whether the client's account has this right. Raises KubeError."""
+    attributes = {
+        "verb": right.verb,
+        "group": right.group,
+        "resource": right.resource,
+        "subresource": right.subresource,
+        "namespace": right.namespace or "",
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = await client.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+    return bool((answer.get("status") or {}).get("allowed"))
 
 
 def path_of(thing: Mapping[str, Any]) -> str:

@@ -53,6 +53,7 @@ ACTS: dict[str, Callable[..., Any]] = {
     "delete": machines.delete,
     "create_control_plane": clusters.create,
     "delete_control_plane": clusters.delete,
+    "stand_up": clusters.stand_up,
     "restart": restarts.restart,
     "provision_volume": storage.provision,
     "delete_volume": storage.delete,

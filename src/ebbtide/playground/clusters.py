@@ -44,6 +44,12 @@ def ensure(state: State, cluster_id: str) -> Cluster:
     return cluster
 
 
+def stand_up(state: State, cluster_id: str, standard: dict[str, int]) -> None:
+    """A cluster of somebody's with these nodes, under the id that it is imported as."""
+    ensure(state, cluster_id).standard = dict(standard)
+    state.touch(cluster_id)
+
+
 def create(state: State, cluster_id: str, name: str) -> Cluster:
     """Start a control plane, or find the one started before."""
     cluster = state.clusters.get(cluster_id)

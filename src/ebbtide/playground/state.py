@@ -184,6 +184,7 @@ class Cluster:
     made:    it has a control plane of ours; else it stands for one that was imported
     pending: pods without a node; late: pods that start on their node at a later moment
     volumes: PersistentVolumes by name, as manifests
+    standard: GPUs by name of nodes that were there before us
     """
 
     cluster_id: str
@@ -197,6 +198,7 @@ class Cluster:
     budgets: list[Budget] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
     volumes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    standard: dict[str, int] = field(default_factory=dict)
     views: tuple[NodeView, ...] | None = None  # cache; None after any change
 
 

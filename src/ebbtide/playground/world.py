@@ -163,6 +163,10 @@ class World(Engine):
         )
         return seen, len(node.attached)
 
+    def standard(self, cluster_id: str) -> dict[str, int]:
+        """GPUs by name of the nodes that were there before us."""
+        return dict(clusters.reach(self._look(), cluster_id, "standard").standard)
+
     def admit(self, cluster_id: str, node_uid: str) -> None:
         """Take the initializing taint away."""
         node = self._node(cluster_id, node_uid, "admit")
@@ -240,6 +244,10 @@ class World(Engine):
         return clusters.reach(self._look(), cluster_id, verb).nodes.get(node_uid)
 
     # --- as people treat it -----------------------------------------------------------------------
+
+    def stand_up(self, cluster_id: str, standard: Mapping[str, int]) -> None:
+        """A cluster of somebody's, with nodes by name and their GPUs, for whoever imports it under this id."""
+        self._act("stand_up", cluster_id=cluster_id, standard=dict(standard))
 
     def set_behaviour(
         self,

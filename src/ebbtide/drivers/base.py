@@ -90,7 +90,7 @@ class OrderResult:
 
 @dataclass(frozen=True, slots=True)
 class StandardNode:
-    """A node of an imported cluster that was there before us. gpus: allocatable; address: its internal one."""
+    """A node of an imported cluster that was there before us. gpus: allocatable; address: internal."""
 
     name: str
     ready: bool

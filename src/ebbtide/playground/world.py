@@ -246,7 +246,7 @@ class World(Engine):
     # --- as people treat it -----------------------------------------------------------------------
 
     def stand_up(self, cluster_id: str, standard: Mapping[str, int]) -> None:
-        """A cluster of somebody's, with nodes by name and their GPUs, for whoever imports it under this id."""
+        """A cluster of somebody's, with nodes by name and their GPUs, to be imported under this id."""
         self._act("stand_up", cluster_id=cluster_id, standard=dict(standard))
 
     def set_behaviour(

@@ -12,7 +12,7 @@ from ebbtide.kube.client import KubeClient
 from ebbtide.kube.rights import missing
 
 _NODES = "/api/v1/nodes"
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|[kMGTPE]i?)?")
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|[kKMGTPE]i?)?")
 _UNITS = {"": 1.0, "m": 1e-3, "k": 1e3} | {
     name: float(base**power)
     for power, letter in enumerate("KMGTPE", start=1)

@@ -15,33 +15,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-import aiohttp
-
-from ebbtide import __version__
 from ebbtide.clock import monotonic
-from ebbtide.kube.errors import Expired, KubeError, Unreachable, from_status
+from ebbtide.kube.errors import Expired, Unreachable, from_status
 from ebbtide.kube.server_time import ServerTime
+from ebbtide.kube.transport import Param, Request, Transport, body_of, lines_of, refusal
 from ebbtide.kube.way_in import way_in
 
-Param = str | int | bool | None
 Object = dict[str, Any]
 
 LARGEST_ANSWER = 64 * 1024 * 1024
 _WATCH_S = 40  # the server ends a watch after this, and we do a little later: so silence is noticed
 _WATCH_SLACK_S = 8.0
-_CONNECT_S = 5.0
-_KEEP_IDLE_S = 60.0  # less than the API server's 90, so that it is we who close
 _RETRY_WAIT_S = 0.2
 _LONGEST_RETRY_WAIT_S = 2.0
-_CHUNK = 256 * 1024
-_COMPACT = (",", ":")
 
 
 class PatchKind(StrEnum):
@@ -78,7 +70,7 @@ class WatchEvent:
 
 
 class KubeClient:
-    """One cluster. Belongs to the event loop in which it is first used."""
+    """One cluster. Belongs to the event loop in which it is first used. busy: calls and watches under way."""
 
     def __init__(
         self,
@@ -96,13 +88,11 @@ class KubeClient:
         wait:      how to wait before a read is repeated
         largest:   the size in bytes at which an answer is taken for nonsense
         """
-        self._way = way_in(kubeconfig)
+        self._transport = Transport(way_in(kubeconfig))
         self._limit_s = limit_s
         self._largest = largest
         self._wait = wait
         self._places = asyncio.Semaphore(in_flight)
-        self._session: aiohttp.ClientSession | None = None
-        self._old: list[aiohttp.ClientSession] = []
         self._spoke_at = monotonic()
         self.server_time = ServerTime()
         self.busy = 0
@@ -124,8 +114,8 @@ class KubeClient:
         """
         following: str | None = None
         while True:
-            params = {**params, "limit": page, "continue": following}
-            part = _as_list(f"GET {path}", await self._read(path, params))
+            asked = {**params, "limit": page, "continue": following}
+            part = _as_list(f"GET {path}", await self._read(path, asked))
             yield part
             following = part.following
             if not following:
@@ -133,17 +123,17 @@ class KubeClient:
 
     async def create(self, path: str, body: Mapping[str, Any], **params: Param) -> Object:
         """POST. Raises Conflict if it is there already."""
-        return await self._send("POST", path, params, body)
+        return await self._send(Request("POST", path, params, self._limit_s, body))
 
     async def patch(
         self, path: str, body: Any, *, kind: PatchKind = PatchKind.MERGE, **params: Param
     ) -> Object:
         """PATCH; body: an object, or for JSON patches a list of operations."""
-        return await self._send("PATCH", path, params, body, kind)
+        return await self._send(Request("PATCH", path, params, self._limit_s, body, kind))
 
     async def put(self, path: str, body: Mapping[str, Any]) -> Object:
         """PUT."""
-        return await self._send("PUT", path, {}, body)
+        return await self._send(Request("PUT", path, {}, self._limit_s, body))
 
     async def delete(
         self, path: str, *, uid: str | None = None, grace_s: int | None = None, propagation: str | None = None
@@ -156,7 +146,7 @@ class KubeClient:
             options["gracePeriodSeconds"] = grace_s
         if propagation is not None:
             options["propagationPolicy"] = propagation
-        return await self._send("DELETE", path, {}, options)
+        return await self._send(Request("DELETE", path, {}, self._limit_s, options))
 
     async def watch(
         self, path: str, *, resource_version: str, watch_s: int = _WATCH_S, **params: Param
@@ -174,26 +164,21 @@ class KubeClient:
             "resourceVersion": resource_version,
             "timeoutSeconds": watch_s,
         }
+        request = Request("GET", path, asked, watch_s + _WATCH_SLACK_S)
         what = f"watch {path}"
         self.busy += 1
         try:
-            async with (
-                _spoken(what),
-                self._request("GET", path, asked, None, None, watch_s + _WATCH_SLACK_S) as answer,
-            ):
+            async with self._transport.answer(request) as answer:
                 if answer.status != 200:
-                    raise self._refusal(what, answer, await self._body(what, answer))
-                async for line in _lines(what, answer, self._largest):
+                    raise refusal(what, answer, await body_of(what, answer, self._largest))
+                async for line in lines_of(what, answer, self._largest):
                     yield _as_event(what, line)
         finally:
             self.busy -= 1
 
     async def close(self) -> None:
         """Close all connections; what is in flight fails. Closed already: does nothing."""
-        sessions = [*self._old, *([self._session] if self._session else [])]
-        self._old, self._session = [], None
-        for session in sessions:
-            await session.close()
+        await self._transport.close()
 
     async def _all_pages(self, path: str, page: int, params: Mapping[str, Param]) -> KubeList:
         items: list[Object] = []
@@ -204,40 +189,31 @@ class KubeClient:
         return KubeList(items, version)
 
     async def _read(self, path: str, params: Mapping[str, Param]) -> Object:
+        request = Request("GET", path, params, self._limit_s)
         try:
-            return await self._send("GET", path, params)
+            return await self._send(request)
         except Unreachable as error:
             if not _passes(error):
                 raise
             await self._wait(min(error.retry_after_s or _RETRY_WAIT_S, _LONGEST_RETRY_WAIT_S))
-        return await self._send("GET", path, params)
+        return await self._send(request)
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, Param],
-        body: Any = None,
-        kind: PatchKind | None = None,
-    ) -> Object:
-        what = f"{method} {path}"
+    async def _send(self, request: Request) -> Object:
         self.busy += 1
         try:
-            async with self._place(what), _spoken(what, self._suspect):
-                sent_at = monotonic()
-                async with self._request(method, path, params, body, kind, self._limit_s) as answer:
-                    content = await self._body(what, answer)
-                    self._spoke_at = monotonic()
-                    self.server_time.saw(answer.headers.get("Date"), sent_at, self._spoke_at)
+            async with self._place(request.what) as sent_at, self._transport.answer(request) as answer:
+                content = await body_of(request.what, answer, self._largest)
+                self._spoke_at = monotonic()
+                self.server_time.saw(answer.headers.get("Date"), sent_at, self._spoke_at)
                 if 200 <= answer.status < 300:
-                    return _as_object(what, answer, content)
-                raise self._refusal(what, answer, content)
+                    return _as_object(request.what, answer.status, content)
+                raise refusal(request.what, answer, content)
         finally:
             self.busy -= 1
 
     @asynccontextmanager
-    async def _place(self, what: str) -> AsyncIterator[None]:
-        """A place among the requests in flight.
+    async def _place(self, what: str) -> AsyncIterator[float]:
+        """A place among the requests in flight, and when it was taken (monotonic).
 
         Waiting for one has no limit of its own: a slow server with a long queue is not away. But once
         nothing at all has come back for a request's whole time, those who wait do not try in their turn.
@@ -247,90 +223,7 @@ class KubeClient:
             now = monotonic()
             if now - began >= self._limit_s and now - self._spoke_at >= self._limit_s:
                 raise Unreachable(f"{what}: the API server has answered nothing for {self._limit_s:g} s")
-            yield
-
-    def _request(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, Param],
-        body: Any,
-        kind: PatchKind | None,
-        limit_s: float,
-    ) -> Any:
-        headers = {"Content-Type": kind or "application/json"} if body is not None else None
-        return self._live().request(
-            method,
-            self._way.server + path,
-            params=_params(params),
-            data=None if body is None else json.dumps(body, separators=_COMPACT).encode(),
-            headers=headers,
-            allow_redirects=False,
-            server_hostname=self._way.server_name,
-            timeout=aiohttp.ClientTimeout(total=limit_s, sock_connect=min(_CONNECT_S, limit_s)),
-        )
-
-    def _live(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            connector = aiohttp.TCPConnector(
-                limit=0,  # we count ourselves
-                ssl=self._way.tls if self._way.tls is not None else True,
-                keepalive_timeout=_KEEP_IDLE_S,
-                socket_factory=_socket,
-            )
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                headers={
-                    "Accept": "application/json",
-                    "Accept-Encoding": "identity",  # small pages, near by; and nothing that blows up
-                    "User-Agent": f"ebbtide/{__version__}",
-                    **self._way.headers,
-                },
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-                trust_env=False,
-            )
-            self._session._retry_connection = False  # it would send a DELETE or PUT again by itself
-        return self._session
-
-    def _suspect(self) -> None:
-        """Leave all connections: where one died without a word, the idle ones beside it have, too."""
-        if self._session is not None:
-            self._old.append(self._session)
-            self._session = None
-
-    async def _body(self, what: str, answer: aiohttp.ClientResponse) -> bytes:
-        announced = answer.content_length
-        if announced is not None and announced <= self._largest:
-            return await answer.read()
-        parts: list[bytes] = []
-        size = 0
-        while announced is None:
-            part = await answer.content.readany()
-            if not part:
-                return b"".join(parts)
-            parts.append(part)
-            size += len(part)
-            if size > self._largest:
-                break
-        answer.close()
-        raise Unreachable(f"{what}: the answer is larger than {self._largest} bytes", status=answer.status)
-
-    def _refusal(self, what: str, answer: aiohttp.ClientResponse, content: bytes) -> KubeError:
-        retry_after_s = _retry_after(answer)
-        try:
-            status = json.loads(content)
-        except (ValueError, RecursionError):
-            status = None
-        if isinstance(status, dict) and status.get("kind") == "Status":
-            return from_status(what, status, code=answer.status, retry_after_s=retry_after_s)
-        # What it says instead is not repeated: it may be some other server's inside.
-        return Unreachable(
-            f"{what}: {answer.status} with something that is no answer of an API server "
-            f"({answer.content_type or 'no content type'})",
-            status=answer.status,
-            retry_after_s=retry_after_s,
-        )
+            yield now
 
 
 @dataclass(slots=True)
@@ -391,19 +284,6 @@ class Clients:
             task.add_done_callback(self._closing.discard)
 
 
-@asynccontextmanager
-async def _spoken(what: str, suspect: Callable[[], None] | None = None) -> AsyncIterator[None]:
-    """Turn what goes wrong with a connection into Unreachable. suspect: called where it fell silent."""
-    try:
-        yield
-    except TimeoutError as error:
-        if suspect is not None:
-            suspect()
-        raise Unreachable(f"{what}: no answer in time") from error
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise Unreachable(f"{what}: {type(error).__name__}: {error}") from error
-
-
 def _passes(error: Unreachable) -> bool:
     """Whether a read that failed like this is worth repeating at once."""
     if error.status is None:
@@ -411,26 +291,13 @@ def _passes(error: Unreachable) -> bool:
     return error.status == 429 or error.status >= 500
 
 
-def _params(params: Mapping[str, Param]) -> dict[str, str]:
-    return {
-        name: ("true" if value else "false") if isinstance(value, bool) else str(value)
-        for name, value in params.items()
-        if value is not None
-    }
-
-
-def _retry_after(answer: aiohttp.ClientResponse) -> float | None:
-    text = answer.headers.get("Retry-After", "")
-    return float(text) if text.isascii() and text.isdigit() and len(text) < 6 else None
-
-
-def _as_object(what: str, answer: aiohttp.ClientResponse, content: bytes) -> Object:
+def _as_object(what: str, status: int, content: bytes) -> Object:
     try:
         value = json.loads(content)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise Unreachable(f"{what}: the answer is no JSON object", status=answer.status)
+        raise Unreachable(f"{what}: the answer is no JSON object", status=status)
     return value
 
 
@@ -453,34 +320,3 @@ def _as_event(what: str, line: bytes) -> WatchEvent:
     if kind == "ERROR":
         raise from_status(what, found)
     return WatchEvent(kind, found)
-
-
-async def _lines(what: str, answer: aiohttp.ClientResponse, largest: int) -> AsyncIterator[bytes]:
-    """The stream's lines; half a line at its end is dropped."""
-    parts: list[bytes] = []
-    size = 0
-    while chunk := await answer.content.readany():
-        *whole, rest = chunk.split(b"\n")
-        for line in whole:
-            full = b"".join([*parts, line]) if parts else line
-            parts, size = [], 0
-            if full.strip():
-                yield full
-        if rest:
-            parts.append(rest)
-            size += len(rest)
-        if size > largest:
-            raise Unreachable(f"{what}: an event is larger than {largest} bytes")
-
-
-def _socket(address: Any) -> socket.socket:
-    """A socket on which a peer that is gone is noticed, also when nothing is said."""
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family=family, type=kind, proto=protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, name):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 6_000)
-    return made

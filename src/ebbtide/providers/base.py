@@ -48,6 +48,7 @@ class InstanceOrder:
 
     labels, taints: what the machine must register with; taints as `key=value:Effect`
     join:           the cluster's join data, see `drivers.base.Driver.join_data`
+    wipe:           the pool's policy for afterwards: `always`, `between_projects` or `never`
     wipe_first:     the host still carries another project's data: wipe it before anything of this one starts
     """
 
@@ -63,6 +64,7 @@ class InstanceOrder:
     labels: Mapping[str, str] = field(default_factory=dict)
     join: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[str, ...] = ()
+    wipe: str = "always"
     wipe_first: bool = False
 
 
@@ -70,7 +72,8 @@ class InstanceOrder:
 class Instance:
     """What the provider says of one instance.
 
-    `instance_id` is its own handle, `address` where the machine answers.
+    `instance_id` is its own handle, `address` where the machine answers. `wiped_by`: what wiped the host
+    before this instance started, where its order said `wipe_first`.
     """
 
     instance_id: str
@@ -79,13 +82,14 @@ class Instance:
     state: InstanceState
     why: str = ""
     address: str = ""
+    wiped_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
     """gone:  the provider has nothing left for this node ("not found").
     wiped: its disks carry nothing of the tenant, or its pool's wipe policy leaves that to the next boot
-    wiped_by: what wiped them, in its own words
+    wiped_by: what wiped them, in its own words; empty when nothing did
     """
 
     gone: bool

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ebbtide.store import tables, tables_more, tables_operator, tables_receipts
+from ebbtide.store import tables, tables_instances, tables_more, tables_operator, tables_receipts
 
 metadata = tables.metadata
 
-__all__ = ["metadata", "tables", "tables_more", "tables_operator", "tables_receipts"]
+__all__ = ["metadata", "tables", "tables_instances", "tables_more", "tables_operator", "tables_receipts"]

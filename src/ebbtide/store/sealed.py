@@ -6,22 +6,27 @@ import sqlalchemy as sa
 
 from ebbtide.store.db import Tx
 
-_COLUMNS = (("clusters", "kubeconfig"), ("clusters", "driver_kubeconfig"), ("webhooks", "secret"))
+_COLUMNS = (
+    ("clusters", "id", "kubeconfig"),
+    ("clusters", "id", "driver_kubeconfig"),
+    ("instances", "node_uid", "join_data"),
+    ("webhooks", "id", "secret"),
+)
 
 
 async def reseal(tx: Tx) -> int:
     """Seal every stored secret with the newest key; answer how many there are."""
     count = 0
-    for table, column in _COLUMNS:
+    for table, key, column in _COLUMNS:
         rows = await tx.conn.execute(
             sa.text(
-                f"SELECT id, {column} AS sealed FROM {table} WHERE {column} IS NOT NULL "
-                "ORDER BY id FOR UPDATE"
+                f"SELECT {key} AS id, {column} AS sealed FROM {table} WHERE {column} IS NOT NULL "
+                f"ORDER BY {key} FOR UPDATE"
             )
         )
         for row in rows.all():
             await tx.conn.execute(
-                sa.text(f"UPDATE {table} SET {column} = :sealed WHERE id = :id"),
+                sa.text(f"UPDATE {table} SET {column} = :sealed WHERE {key} = :id"),
                 {"id": row.id, "sealed": tx.sealer.reseal(row.sealed)},
             )
             count += 1

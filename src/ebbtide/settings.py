@@ -78,6 +78,16 @@ class Settings:
     provider: str = _setting(
         "simulated", "where machines and control planes come from: `simulated`, `kwok` or `exec`"
     )
+    exec_create: str = _setting("", "provider `exec`: the program that starts machines, or its command line")
+    exec_status: str = _setting("", "provider `exec`: the program that says what became of one")
+    exec_stop: str = _setting("", "provider `exec`: the program that powers one off, confirmed")
+    exec_delete: str = _setting("", "provider `exec`: the program that gives one back and wipes its host")
+    exec_list: str = _setting("", "provider `exec`: the program that lists a pool's machines")
+    exec_reboot: str = _setting("", "provider `exec`: the program that restarts one in place; not needed")
+    exec_limit_s: int = _setting(30, "how long one run of these programs may take; then it is killed")
+    exec_at_once: int = _setting(
+        16, "so many of these programs that act may run at once, and so many that look"
+    )
     volume_limit_tib: int = _setting(1_000, "largest volume that can be ordered, in TiB")
     storage: str = _setting(
         "simulated", "where volumes come from: `simulated`, `program` (your executables) or `none` (refused)"
@@ -106,6 +116,11 @@ class Settings:
             detach_limit_s=self.detach_limit_s,
             resync_s=self.drain_look_every_s,
         )
+
+    @property
+    def makes_clusters(self) -> bool:
+        """Whether clusters can be ordered here; else they are imported."""
+        return self.provider != "exec"
 
     def retry_in_s(self, failures: int) -> int:
         """How long to wait before the next try, after so many failures in a row."""

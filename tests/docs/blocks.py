@@ -31,6 +31,7 @@ _UNITS = {
     "_tib": "TiB",
     "boot_failures_limit": "failures",
     "max_joining": "nodes",
+    "exec_at_once": "programs",
 }
 
 

@@ -47,6 +47,7 @@ class NodeSeen:
     cordoned:      unschedulable by somebody's wish
     workload_pods: pods that count as work (no daemons, mirrors, finished ones)
     first_pod_at:  when the earliest of these started, None without any
+    deleting:      somebody asked its cluster to delete it, and it is held until it was emptied
     """
 
     uid: str
@@ -56,6 +57,7 @@ class NodeSeen:
     cordoned: bool = False
     workload_pods: int = 0
     first_pod_at: datetime | None = None
+    deleting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +164,13 @@ class Driver(Protocol):
     async def drop_volume(self, cluster: ClusterRef, name: str) -> bool:
         """Delete a PersistentVolume; its data stays. True when nothing is left of the object."""
 
-    async def remove(self, cluster: ClusterRef, node: NodeRef) -> bool:
-        """Take the Node object and what hangs on it out of the cluster, forcing what is left. True when
-        nothing is left.
+    async def remove(
+        self, cluster: ClusterRef, node: NodeRef, *, stopped: bool = True, patient: bool = True
+    ) -> bool:
+        """Take the Node object and what hangs on it out of the cluster. True when nothing is left.
 
-        Called only after the machine is empty or its stop is confirmed.
+        stopped: its machine is confirmed to be off: what is left on it is forced. Where it may still run, the
+                 node is believed to be empty; work that is seen all the same is told to go, and keeps it.
+        patient: attachments, and pods that somebody else holds, are waited for (False is answered); where it
+                 is over, the Node object goes without them
         """

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ebbtide.core.drain import PodOrder
+from ebbtide.core.drain import PodKind, PodOrder
 from ebbtide.drivers.base import (
     ClusterRef,
     DriverError,
@@ -104,8 +104,16 @@ class SimulatedDriver:
             self._world.drop_volume(cluster.cluster_id, name)
         return True
 
-    async def remove(self, cluster: ClusterRef, node: NodeRef) -> bool:
+    async def remove(
+        self, cluster: ClusterRef, node: NodeRef, *, stopped: bool = True, patient: bool = True
+    ) -> bool:
         with _translated():
+            if not stopped:
+                pods, _ = self._world.pods(cluster.cluster_id, node.uid)
+                late = {pod.uid: pod.grace_s for pod in pods if pod.kind is PodKind.WORKLOAD}
+                if late:
+                    self._world.signal(cluster.cluster_id, node.uid, late)
+                    return False
             return self._world.remove(cluster.cluster_id, node.uid)
 
 

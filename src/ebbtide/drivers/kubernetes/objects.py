@@ -1,0 +1,69 @@
+"""Reading Kubernetes' objects, which may lack anything: what is not there reads as empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def part(thing: Json, *path: str) -> Json:
+    """The object at that path, empty where there is none."""
+    for key in path:
+        found = thing.get(key)
+        thing = found if isinstance(found, dict) else {}
+    return thing
+
+
+def items(thing: Json, *path: str) -> list[Json]:
+    """The list of objects at that path, empty where there is none."""
+    found = part(thing, *path[:-1]).get(path[-1])
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def words(thing: Json, *path: str) -> list[str]:
+    """The list of words at that path."""
+    found = part(thing, *path[:-1]).get(path[-1])
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+
+
+def text(thing: Json, *path: str) -> str:
+    """The word at that path, empty where there is none."""
+    found = part(thing, *path[:-1]).get(path[-1])
+    return found if isinstance(found, str) else ""
+
+
+def name(thing: Json) -> str:
+    return text(thing, "metadata", "name")
+
+
+def uid(thing: Json) -> str:
+    """Kubernetes' own uid of an object. The ledger's is a label of nodes."""
+    return text(thing, "metadata", "uid")
+
+
+def labels(thing: Json) -> Json:
+    return part(thing, "metadata", "labels")
+
+
+def notes(thing: Json) -> Json:
+    return part(thing, "metadata", "annotations")
+
+
+def instant(written: str) -> datetime | None:
+    """An instant as Kubernetes writes it, None where there is none."""
+    try:
+        return datetime.fromisoformat(written).astimezone(UTC) if written else None
+    except ValueError:
+        return None
+
+
+def condition(thing: Json, kind: str) -> Json:
+    """The condition of that type, empty where there is none."""
+    return next((one for one in items(thing, "status", "conditions") if one.get("type") == kind), {})
+
+
+def earliest(moments: Iterable[datetime | None]) -> datetime | None:
+    return min((moment for moment in moments if moment), default=None)

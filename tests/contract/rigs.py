@@ -20,6 +20,7 @@ from ebbtide.playground.facts import What
 from ebbtide.playground.world import World
 from ebbtide.providers.base import InstanceOrder, Provider
 from ebbtide.providers.simulated import SimulatedProvider
+from tests.contract.exec_rig import ExecProviderRig
 
 POOL = "h100"
 _LOOKS = 60
@@ -145,5 +146,6 @@ class SimulatedDriverRig:
         self.world.unreachable(self.cluster.cluster_id, now, now + timedelta(seconds=seconds))
 
 
-PROVIDERS: dict[str, Callable[[], ProviderRig]] = {"simulated": SimulatedProviderRig}
+PROVIDERS: dict[str, Callable[[], ProviderRig]] = {"simulated": SimulatedProviderRig, "exec": ExecProviderRig}
+WITHOUT_CONTROL_PLANES = frozenset({"exec"})  # clusters are imported there
 DRIVERS: dict[str, Callable[[], DriverRig]] = {"simulated": SimulatedDriverRig}

@@ -6,13 +6,19 @@ import pytest
 import yaml
 
 from ebbtide.providers.base import InstanceOrder, InstanceState
-from tests.contract.rigs import POOL, PROVIDERS, ProviderRig, eventually
+from tests.contract.rigs import POOL, PROVIDERS, WITHOUT_CONTROL_PLANES, ProviderRig, eventually
 
 NAME = "training"
 
 
 @pytest.fixture(params=sorted(PROVIDERS))
 def rig(request: pytest.FixtureRequest) -> ProviderRig:
+    return PROVIDERS[request.param]()
+
+
+@pytest.fixture(params=sorted(PROVIDERS.keys() - WITHOUT_CONTROL_PLANES))
+def maker(request: pytest.FixtureRequest) -> ProviderRig:
+    """A provider that makes control planes, too."""
     return PROVIDERS[request.param]()
 
 
@@ -105,12 +111,12 @@ async def test_list_knows_its_pool_only(rig: ProviderRig) -> None:
     assert await rig.provider.list("never-heard-of") == []
 
 
-async def test_a_control_plane_comes_with_a_kubeconfig_that_clients_can_merge(rig: ProviderRig) -> None:
-    cluster_id = rig.new_id()
-    await rig.provider.create_control_plane(cluster_id, NAME)
-    await rig.provider.create_control_plane(cluster_id, NAME)
-    await eventually(rig, lambda: _ready(rig, cluster_id))
-    made = await rig.provider.control_plane(cluster_id)
+async def test_a_control_plane_comes_with_a_kubeconfig_that_clients_can_merge(maker: ProviderRig) -> None:
+    cluster_id = maker.new_id()
+    await maker.provider.create_control_plane(cluster_id, NAME)
+    await maker.provider.create_control_plane(cluster_id, NAME)
+    await eventually(maker, lambda: _ready(maker, cluster_id))
+    made = await maker.provider.control_plane(cluster_id)
     assert made is not None
     config = yaml.safe_load(made.kubeconfig or "")
     assert [entry["name"] for entry in config["clusters"]] == [NAME]
@@ -118,18 +124,18 @@ async def test_a_control_plane_comes_with_a_kubeconfig_that_clients_can_merge(ri
     assert [entry["name"] for entry in config["users"]] == [f"{cluster_id}-admin"]
     assert config["contexts"][0]["context"] == {"cluster": NAME, "user": f"{cluster_id}-admin"}
     assert config["current-context"] == NAME
-    assert await rig.provider.list_control_planes() == [cluster_id]
+    assert await maker.provider.list_control_planes() == [cluster_id]
 
 
-async def _ready(rig: ProviderRig, cluster_id: str) -> bool:
-    made = await rig.provider.control_plane(cluster_id)
+async def _ready(maker: ProviderRig, cluster_id: str) -> bool:
+    made = await maker.provider.control_plane(cluster_id)
     return made is not None and made.ready
 
 
-async def test_a_control_plane_is_deleted_until_nothing_is_left(rig: ProviderRig) -> None:
-    cluster_id = rig.new_id()
-    await rig.provider.create_control_plane(cluster_id, NAME)
-    await eventually(rig, lambda: rig.provider.delete_control_plane(cluster_id))
-    assert await rig.provider.delete_control_plane(cluster_id)
-    assert await rig.provider.control_plane(cluster_id) is None
-    assert await rig.provider.list_control_planes() == []
+async def test_a_control_plane_is_deleted_until_nothing_is_left(maker: ProviderRig) -> None:
+    cluster_id = maker.new_id()
+    await maker.provider.create_control_plane(cluster_id, NAME)
+    await eventually(maker, lambda: maker.provider.delete_control_plane(cluster_id))
+    assert await maker.provider.delete_control_plane(cluster_id)
+    assert await maker.provider.control_plane(cluster_id) is None
+    assert await maker.provider.list_control_planes() == []

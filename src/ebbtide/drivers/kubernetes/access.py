@@ -15,7 +15,7 @@ from ebbtide.drivers.kubernetes import nodes
 from ebbtide.drivers.kubernetes.objects import Json
 from ebbtide.errors import BadInput
 from ebbtide.kube.client import KubeClient, PatchKind
-from ebbtide.kube.errors import Conflict, KubeError, NotFound, Rejected, Unreachable
+from ebbtide.kube.errors import Conflict, Invalid, KubeError, NotFound, Rejected, Unreachable
 
 T = TypeVar("T")
 
@@ -38,6 +38,11 @@ def is_refusal(error: KubeError) -> bool:
     cluster's. A webhook that cannot be reached is told with a 500.
     """
     return isinstance(error, Rejected) or (isinstance(error, Unreachable) and "webhook" in error.detail)
+
+
+def is_another(error: KubeError) -> bool:
+    """Whether a patch that names a uid found another object under that name."""
+    return isinstance(error, Invalid) and "metadata.uid" in error.detail
 
 
 async def all_of(calls: Iterable[Awaitable[T]]) -> list[T]:

@@ -39,19 +39,23 @@ class Announcing:
         condition = nodes.draining(node, notice, self._clock.now())
         if condition is None:  # it comes last, so all the rest is there
             return
-        await self._send(client, node, notice.reason, notice.message, f"{ref.uid}/{rfc3339(notice.deadline)}")
+        until = rfc3339(notice.deadline)
+        message = f"{notice.message}; its pods have until {until}"
+        for reason in events.reasons(notice.reason, aliases=self._aliases):
+            await self._post(client, node, "Node", reason, message, f"{ref.uid}/{until}")
         await access.mark(condition)
 
     async def joined(self, client: KubeClient, ref: NodeRef, node: Json) -> None:
         """Work may come."""
         message = "the node is ready with all its GPUs: work may come"
-        await self._send(client, node, Reason.SCALED_UP, message, ref.uid)
+        for reason in events.reasons(Reason.SCALED_UP, aliases=self._aliases):
+            await self._post(client, node, "Node", reason, message, ref.uid, warning=False)
 
     async def conclude(self, client: KubeClient, ref: NodeRef, reason: str, message: str) -> None:
         """The last event, as long as the node is there to have one."""
         node = await NodeAccess(client, ref).read()
         if node is not None:
-            await self._post(client, node, "Node", reason, message, f"{ref.uid}/end")
+            await self._post(client, node, "Node", reason, message, f"{ref.uid}/end", warning=False)
 
     async def take_back(self, client: KubeClient, ref: NodeRef, reason: str) -> None:
         """The condition first: as long as the annotation is there, the next try finds what is left to do."""
@@ -89,16 +93,18 @@ class Announcing:
         told = f"SIGTERM with {order.grace_s} s of grace: {message}"
         await self._post(client, pod, "Pod", reason, told, order.uid)
 
-    async def _send(self, client: KubeClient, node: Json, reason: str, message: str, key: str) -> None:
-        for one in events.reasons(reason, aliases=self._aliases):
-            await self._post(client, node, "Node", one, message, key)
-
     async def _post(
-        self, client: KubeClient, thing: Json, kind: str, reason: str, message: str, key: str
+        self,
+        client: KubeClient,
+        thing: Json,
+        kind: str,
+        reason: str,
+        message: str,
+        key: str,
+        *,
+        warning: bool = True,
     ) -> None:
-        body = events.about(
-            thing, kind, reason, message, self._clock.now(), key, warning=events.is_notice(reason)
-        )
+        body = events.about(thing, kind, reason, message, self._clock.now(), key, warning=warning)
         try:
             await client.create(events.path(body["metadata"]["namespace"]), body)
         except Conflict:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime
 
-from ebbtide.core.events import ALIASES, Reason, rfc3339
+from ebbtide.core.events import ALIASES, rfc3339
 from ebbtide.drivers.kubernetes import objects
 from ebbtide.drivers.kubernetes.objects import Json
 
@@ -55,8 +55,3 @@ def about(
         "lastTimestamp": rfc3339(at),
         "count": 1,
     }
-
-
-def is_notice(reason: str) -> bool:
-    """Whether it is bad news for what runs there."""
-    return reason != Reason.SCALED_UP

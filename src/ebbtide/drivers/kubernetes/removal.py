@@ -11,7 +11,7 @@ from datetime import datetime
 
 from ebbtide.drivers.base import NodeRef
 from ebbtide.drivers.kubernetes import attachments, nodes, objects, pods, tokens
-from ebbtide.drivers.kubernetes.access import NodeAccess, all_of, is_refusal, log
+from ebbtide.drivers.kubernetes.access import NodeAccess, all_of, is_another, is_refusal, log
 from ebbtide.drivers.kubernetes.fresh import Fresh
 from ebbtide.drivers.kubernetes.objects import Json
 from ebbtide.kube.client import KubeClient, PatchKind
@@ -99,6 +99,8 @@ class Removal:
             except (NotFound, Conflict):
                 return
             except KubeError as error:
+                if is_another(error):
+                    return
                 if not is_refusal(error):
                     raise
         await self._delete_pod(pod, 0)

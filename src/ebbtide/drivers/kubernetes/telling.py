@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from ebbtide.core.drain import PodOrder
 from ebbtide.drivers.base import NodeRef, OrderResult
 from ebbtide.drivers.kubernetes import budgets, objects, pods
-from ebbtide.drivers.kubernetes.access import all_of, is_refusal, log
+from ebbtide.drivers.kubernetes.access import all_of, is_another, is_refusal, log
 from ebbtide.drivers.kubernetes.fresh import Fresh
 from ebbtide.drivers.kubernetes.objects import Json
 from ebbtide.kube.client import KubeClient, PatchKind
@@ -76,9 +76,11 @@ class Telling:
                 pods.disrupted(order.uid, self._now, _WHY),
                 kind=PatchKind.STRATEGIC,
             )
-        except (NotFound, Conflict):  # another pod has its name by now
+        except (NotFound, Conflict):
             return {}
         except KubeError as error:
+            if is_another(error):
+                return {}
             if not is_refusal(error):
                 raise
             # SIGTERM matters more than how a Job counts it.

@@ -122,6 +122,11 @@ class Settings:
         """Whether clusters can be ordered here; else they are imported."""
         return self.provider != "exec"
 
+    @property
+    def offers_volumes(self) -> bool:
+        """Whether volumes can be ordered. Simulated ones are of no use to real machines."""
+        return self.storage == "program" or (self.storage == "simulated" and self.provider != "exec")
+
     def retry_in_s(self, failures: int) -> int:
         """How long to wait before the next try, after so many failures in a row."""
         wait_s: int = self.retry_s * 2 ** min(failures, 16)

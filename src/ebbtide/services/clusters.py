@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ebbtide.core.claims import ClaimKind
 from ebbtide.core.clusters import ClusterPhase
 from ebbtide.core.nodes import EndReason, Phase
 from ebbtide.errors import BadInput, Conflict, Forbidden, NotFound
 from ebbtide.ids import Ids, is_uuid4
-from ebbtide.services import echoes, quotas, replays
+from ebbtide.services import echoes, imported, quotas, replays
 from ebbtide.services import volumes as volume_services
 from ebbtide.services.audit import record
 from ebbtide.services.capacity import Demand, Planner
@@ -104,6 +105,12 @@ class ClusterService:
         return await self.retrieve(caller, cluster_id)
 
     async def _create(self, tx: Tx, caller: Caller, order: ClusterOrder, replay: Replay) -> str:
+        if not self._settings.makes_clusters:
+            raise BadInput(
+                "clusters are not made here, since this fleet's machines come from programs of its operator: "
+                "bring one that exists with `ebbtide clusters import`",
+                code="clusters_are_imported",
+            )
         project_id = await _project(tx, caller, order.project_id)
         version = await _driver_version(tx, order)
         candidates = await _pools_for(tx, order)
@@ -277,14 +284,13 @@ class ClusterService:
             await clusters.move_phase(tx, row.id, row.phase, ClusterPhase.DELETING, deleting_at=tx.now)
             before = _sizes(row.standard_hosts, row.target_hosts, row.gpus_per_host)
             await record(tx, caller, "cluster.delete", row.id, before={"name": row.name, **before})
-            await nodes.move(
-                tx,
-                [
-                    _end(node)
-                    for node in await nodes.of_cluster(tx, row.id)
-                    if node.phase is not Phase.REMOVING
-                ],
-            )
+            if row.imported:  # it goes on without us: what runs on our nodes is asked to leave
+                await self._planner.lower_target(tx, pool, row.id, 0)
+            else:
+                left = [
+                    each for each in await nodes.of_cluster(tx, row.id) if each.phase is not Phase.REMOVING
+                ]
+                await nodes.move(tx, [_end(node) for node in left])
             await claims.end_of_cluster(tx, row.id)
             await visits.hint(tx, Loop.CLUSTER, [row.id])
             await visits.hint(tx, Loop.FULFILLMENT, [pool.name])
@@ -385,10 +391,13 @@ def check_counts(gpus_per_host: int, *, num_gpus: int, num_preemptible_gpus: int
 def _wishes(row: ClusterRow, change: ClusterChange) -> tuple[int, int]:
     """Standard and preemptible hosts wanted after the change."""
     size = row.gpus_per_host
+    if row.imported:
+        imported.check_standard(row, change.num_gpus)
+        change = replace(change, num_gpus=size)  # any that is right by itself
     num_gpus = row.standard_hosts * size if change.num_gpus is None else change.num_gpus
     target = row.target_hosts * size if change.num_preemptible_gpus is None else change.num_preemptible_gpus
     check_counts(size, num_gpus=num_gpus, num_preemptible_gpus=target)
-    return num_gpus // size, target // size
+    return 0 if row.imported else num_gpus // size, target // size
 
 
 async def _check_volumes(tx: Tx, row: ClusterRow, change: ClusterChange) -> None:

@@ -168,7 +168,7 @@ def check_inline(order: VolumeOrder, *, region: str, project_id: str) -> None:
 
 def check_offered(settings: Settings) -> None:
     """Raise BadInput where the operator has no storage to offer."""
-    if settings.storage == "none":
+    if not settings.offers_volumes:
         raise BadInput("storage volumes are not offered here; use your own storage from inside the cluster")
 
 

@@ -1,0 +1,52 @@
+"""Machines by the operator's own programs, in clusters that are imported."""
+
+from __future__ import annotations
+
+from ebbtide.backends.base import Backend, Setup
+from ebbtide.backends.memory import StoredMemory
+from ebbtide.backends.storage import storage_of
+from ebbtide.drivers.kubernetes.driver import KubernetesDriver
+from ebbtide.errors import StartupError
+from ebbtide.kube.client import Clients
+from ebbtide.playground.world import World
+from ebbtide.providers.exec import HOLD_MARGIN_S, MOST_LIST_BYTES, SLOT_WAIT_S, VERBS, ExecProvider
+from ebbtide.providers.programs import MOST_ANSWER_BYTES, Program, command_line
+from ebbtide.settings import Settings, variable
+
+_MARGIN_S = SLOT_WAIT_S + HOLD_MARGIN_S + 5  # a visit waits for a place, runs a program, and writes
+
+
+def make(setup: Setup) -> Backend:
+    """Programs as the settings name them. Raises StartupError."""
+    clients = Clients()
+    return Backend(
+        ExecProvider(
+            programs(setup.settings), StoredMemory(setup.db), at_once=max(1, setup.settings.exec_at_once)
+        ),
+        KubernetesDriver(clients, setup.clock, aliases=setup.settings.event_aliases),
+        storage_of(setup.settings, World(setup.clock)),
+        close=clients.close,
+    )
+
+
+def programs(settings: Settings) -> dict[str, Program]:
+    """The program for each verb. Raises StartupError naming every setting that is missing."""
+    lines = {verb: getattr(settings, f"exec_{verb}") for verb in (*VERBS, "reboot")}
+    if missing := [variable(f"exec_{verb}") for verb in VERBS if not lines[verb]]:
+        raise StartupError(
+            f"EBBTIDE_PROVIDER=exec needs a program for each verb: set {', '.join(missing)} to the path of "
+            "an executable, or a command line"
+        )
+    limit_s = settings.exec_limit_s
+    if not 1 <= limit_s <= settings.lease_s - _MARGIN_S:
+        raise StartupError(
+            f"EBBTIDE_EXEC_LIMIT_S={limit_s} must be from 1 to {_MARGIN_S} s less than the lease of a visit, "
+            f"EBBTIDE_LEASE_S={settings.lease_s}"
+        )
+    found = {}
+    for verb, line in lines.items():
+        if line:
+            argv = command_line(variable(f"exec_{verb}"), line)
+            most_bytes = MOST_LIST_BYTES if verb == "list" else MOST_ANSWER_BYTES
+            found[verb] = Program(f"the {verb} program ({argv[0]})", argv, limit_s, most_bytes=most_bytes)
+    return found

@@ -133,7 +133,10 @@ async def test_an_eviction_is_refused_by_a_budget_and_a_signal_is_not(rig: Drive
     pods = await _pods(rig, node)
     assert pods[held].ends_by is None
     assert free not in pods or pods[free].ends_by is not None
-    assert await _signal(rig, node, held, 30) == [OrderResult(held)]
+    (told,) = await _signal(rig, node, held, 30)
+    assert (told.pod_uid, told.refused) == (held, None)
+    assert told.overrode is not None
+    assert "keep-held" in told.overrode
     await eventually(rig, lambda: _empty(rig, node))
 
 

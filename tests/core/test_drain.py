@@ -59,7 +59,7 @@ def test_a_reclaim_tells_every_workload_pod_at_once() -> None:
     assert [(order.name, order.grace_s) for order in found.signal] == [("a", 297), ("b", 30)]
     assert not found.evict
     assert not found.done
-    assert found.waiting_for == ("a", "b")
+    assert [pod.name for pod in found.waiting_for] == ["a", "b"]
     assert found.due == after(5)
 
 
@@ -98,7 +98,7 @@ def test_at_the_deadline_nothing_is_waited_for() -> None:
     found = step(RECLAIM, a_pod("stubborn", ends_in_s=297), at_s=300)
     assert found.done
     assert found.overdue
-    assert found.waiting_for == ("stubborn",)
+    assert [pod.name for pod in found.waiting_for] == ["stubborn"]
     assert not found.signal
 
 

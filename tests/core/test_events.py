@@ -21,11 +21,32 @@ def test_a_late_notice_names_both_ends() -> None:
     message = events.late_notice(after(400), after(460), after(300)).message
     assert "until 2026-03-01T12:07:40Z" in message
     assert "deadline was 2026-03-01T12:05:00Z" in message
+    unheard = events.late_notice(after(400), after(460), after(300), told=False).message
+    assert "got no SIGTERM" in unheard
 
 
 def test_a_long_list_of_pods_is_cut() -> None:
-    assert events.grace_expired(("a", "b"), NOW).message.endswith(": a, b")
-    assert events.grace_expired(tuple("abcdefgh"), NOW).message.endswith("a, b, c, d, e and 3 more")
+    assert events.pod_arrived(("a", "b"), NOW).message.split("; ")[0].endswith(": a, b")
+    assert "a, b, c, d, e and 3 more;" in events.pod_arrived(tuple("abcdefgh"), NOW).message
+
+
+def test_expired_grace_names_pod_container_and_seconds() -> None:
+    """A15."""
+    pods = [
+        events.Overdue("lab/train-0", ("main", "logger"), 297),
+        events.Overdue("lab/late", used_s=12),
+        events.Overdue("lab/never"),
+    ]
+    assert events.grace_expired(pods, NOW).message == (
+        "still there at the deadline and ended with the node: "
+        "lab/train-0 (container main, logger) 297 s after SIGTERM, lab/late 12 s after SIGTERM, "
+        "lab/never without SIGTERM"
+    )
+
+
+def test_an_overridden_budget_is_named_with_the_pods_that_it_would_have_kept() -> None:
+    message = events.budget_overridden({"lab/keep-all": ["lab/a", "lab/b"], "lab/also": ["lab/c"]}, NOW).message
+    assert "lab/also (lab/c), lab/keep-all (lab/a, lab/b)" in message
 
 
 def test_a_release_without_a_drain_names_no_deadline() -> None:

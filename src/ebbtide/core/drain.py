@@ -47,6 +47,7 @@ class PodSeen:
     ends_by:   when its grace ends, if it is terminating already; None if nobody told it to go
     namespace: where it lives; empty where a kind of cluster knows no namespaces
     tolerates_cordon: it may be scheduled onto a cordoned node (it tolerates everything)
+    containers: those of its containers that run, as far as the cluster says
     """
 
     uid: str
@@ -56,6 +57,12 @@ class PodSeen:
     ends_by: datetime | None = None
     namespace: str = ""
     tolerates_cordon: bool = False
+    containers: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> bool:
+        """Whether a node with it is not empty."""
+        return self.kind in (PodKind.WORKLOAD, PodKind.CRITICAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +81,16 @@ class PodOrder:
 
 @dataclass(frozen=True, slots=True)
 class DrainState:
-    """What the ledger knows of a drain. `ends_at`: the deadline, or the end of a late notice if any."""
+    """What the ledger knows of a drain.
+
+    ends_at:     the deadline, or the end of a late notice if any
+    signal_from: no pod is told before this; None: at once
+    """
 
     kind: DrainKind
     deadline: datetime
     ends_at: datetime
+    signal_from: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +108,15 @@ class DrainStep:
     done: bool = False
     overdue: bool = False
     due: datetime | None = None
-    waiting_for: tuple[str, ...] = field(default=())
+    waiting_for: tuple[PodSeen, ...] = field(default=())
+
+
+def longest_warning_s(policy: DrainPolicy) -> int:
+    """How long SIGTERM may come after the notice at most: what is left is still worth having.
+
+    Enough for the shortest grace that we give late, and for the others to go before critical pods must.
+    """
+    return max(0, policy.window_s - max(policy.late_notice_s, 2 * policy.critical_reserve_s))
 
 
 def grace_for(own_grace_s: int, now: datetime, ends_at: datetime, policy: DrainPolicy) -> int:
@@ -119,11 +139,14 @@ def next_step(
     drain: DrainState, pods: Sequence[PodSeen], now: datetime, policy: DrainPolicy, attachments: int = 0
 ) -> DrainStep:
     """What a drain has to do at `now`, seeing `pods` (a fresh, complete list) and volume attachments."""
-    counted = [pod for pod in pods if pod.kind in (PodKind.WORKLOAD, PodKind.CRITICAL)]
+    counted = [pod for pod in pods if pod.counts]
     if not counted and not attachments:
         return DrainStep(done=True)
     if now >= drain.ends_at:
-        return DrainStep(done=True, overdue=bool(counted), waiting_for=_names(counted))
+        return DrainStep(done=True, overdue=bool(counted), waiting_for=_sorted(counted))
+    if drain.signal_from is not None and now < drain.signal_from:
+        soon = now + timedelta(seconds=policy.resync_s)
+        return DrainStep(due=min(soon, drain.signal_from, drain.ends_at), waiting_for=_sorted(counted))
     workload = [pod for pod in counted if pod.kind is PodKind.WORKLOAD]
     critical = [pod for pod in counted if pod.kind is PodKind.CRITICAL]
     critical_due = not workload or now >= drain.ends_at - timedelta(seconds=policy.critical_reserve_s)
@@ -136,7 +159,7 @@ def next_step(
         signal=tuple(order for order in orders if order.uid not in polite),
         evict=tuple(order for order in orders if order.uid in polite and not order.shorten),
         due=_due(drain, workload, critical, now, policy),
-        waiting_for=_names(counted),
+        waiting_for=_sorted(counted),
     )
 
 
@@ -171,5 +194,5 @@ def _due(
     return min(moment for moment in moments if moment > now)
 
 
-def _names(pods: Sequence[PodSeen]) -> tuple[str, ...]:
-    return tuple(sorted(pod.name for pod in pods))
+def _sorted(pods: Sequence[PodSeen]) -> tuple[PodSeen, ...]:
+    return tuple(sorted(pods, key=lambda pod: (pod.namespace, pod.name, pod.uid)))

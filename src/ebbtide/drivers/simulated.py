@@ -76,8 +76,10 @@ class SimulatedDriver:
         self, cluster: ClusterRef, node: NodeRef, orders: Sequence[PodOrder]
     ) -> list[OrderResult]:
         with _translated():
-            self._world.signal(cluster.cluster_id, node.uid, {order.uid: order.grace_s for order in orders})
-        return [OrderResult(order.uid) for order in orders]
+            kept_by = self._world.signal(
+                cluster.cluster_id, node.uid, {order.uid: order.grace_s for order in orders}
+            )
+        return [OrderResult(order.uid, overrode=kept_by.get(order.uid)) for order in orders]
 
     async def evict(
         self, cluster: ClusterRef, node: NodeRef, orders: Sequence[PodOrder]
@@ -89,7 +91,8 @@ class SimulatedDriver:
         return [OrderResult(order.uid, answers[order.uid]) for order in orders]
 
     async def conclude(self, cluster: ClusterRef, node: NodeRef, reason: str, message: str) -> None:
-        """Nobody in the playground reads Kubernetes' events."""
+        with _translated():
+            self._world.conclude(cluster.cluster_id, node.uid, reason, message)
 
     async def take_back(self, cluster: ClusterRef, node: NodeRef, reason: str) -> None:
         with _translated():

@@ -21,6 +21,10 @@ def notify(state: State, cluster_id: str, node_uid: str, notice: Announcement) -
     clusters.notify(state, cluster, cluster.nodes[node_uid], notice)
 
 
+def conclude(state: State, cluster_id: str, node_uid: str, reason: str, message: str) -> None:
+    clusters.conclude(state, state.clusters[cluster_id].nodes[node_uid], cluster_id, reason, message)
+
+
 def signal(state: State, cluster_id: str, node_uid: str, graces: dict[str, int]) -> None:
     """DELETE pods of the node with the graces given, in seconds by pod uid."""
     cluster = state.clusters[cluster_id]
@@ -61,6 +65,7 @@ ACTS: dict[str, Callable[..., Any]] = {
     "drop_volume": storage.drop,
     "admit": admit,
     "notify": notify,
+    "conclude": conclude,
     "take_back_notice": restarts.take_back_notice,
     "signal": signal,
     "evict": evict,

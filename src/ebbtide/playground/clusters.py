@@ -232,6 +232,12 @@ def notify(state: State, cluster: Cluster, node: Node, notice: Announcement) -> 
     )
 
 
+def conclude(state: State, node: Node, cluster_id: str, reason: str, message: str) -> None:
+    """The closing event of a drain on the Node object."""
+    node.closings.append(reason)
+    state.tell(What.CLOSING, cluster_id=cluster_id, node_uid=node.uid, detail=f"{reason}: {message}")
+
+
 def remove(state: State, cluster: Cluster, node: Node) -> None:
     """Take the Node object away, with the pods and attachments that are left."""
     machine = state.machines.get(node.uid)

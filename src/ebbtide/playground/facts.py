@@ -20,6 +20,7 @@ class What(StrEnum):
     ADMITTED = "admitted"  # the initializing taint is gone
     CORDONED = "cordoned"
     NOTICE = "notice"  # an event on the Node; sent twice it would be here twice
+    CLOSING = "closing"  # the last event on the Node
     BOUND = "bound"  # a pod started
     EVICTION_REFUSED = "eviction refused"
     SIGTERM = "sigterm"

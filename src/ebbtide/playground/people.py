@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from ebbtide.errors import NotFound
@@ -90,6 +91,17 @@ def refusal(cluster: Cluster, pod: Pod) -> str | None:
     if healthy - 1 < budget.min_available:
         return f"disruption budget {budget.name} needs {budget.min_available} of {healthy} healthy pods"
     return None
+
+
+def keepers(cluster: Cluster, found: Sequence[Pod]) -> dict[str, str]:
+    """By pod uid: the budgets that would refuse its eviction now."""
+    return {
+        pod.uid: ", ".join(
+            f"default/{budget.name}" for budget in cluster.budgets if budget.pods == pod.plan.name
+        )
+        for pod in found
+        if refusal(cluster, pod) is not None
+    }
 
 
 def evict(state: State, cluster: Cluster, node: Node, pod: Pod, grace_s: int) -> str | None:

@@ -151,6 +151,7 @@ class Node:
     cordoned: bool = False
     admitted: bool = False
     notices: list[Announcement] = field(default_factory=list)
+    closings: list[str] = field(default_factory=list)  # reasons of closing events
     pods: dict[str, Pod] = field(default_factory=dict)
     attached: list[str] = field(default_factory=list)
     view: NodeView | None = None  # cache; None after any change

@@ -158,6 +158,8 @@ class World(Engine):
                 kind=PodKind.FINISHED if pod.finished else pod.plan.kind,
                 grace_s=pod.plan.grace_s,
                 ends_by=pod.ends_by,
+                tolerates_cordon=pod.plan.tolerates_everything,
+                containers=(pod.plan.name,),
             )
             for pod in node.pods.values()
         )
@@ -183,6 +185,12 @@ class World(Engine):
         notice = Announcement(reason, message, deadline, at=self._state.now)
         self._act("notify", cluster_id=cluster_id, node_uid=node_uid, notice=notice)
 
+    def conclude(self, cluster_id: str, node_uid: str, reason: str, message: str) -> None:
+        """The closing event of a drain; once per reason."""
+        node = self._node(cluster_id, node_uid, "conclude")
+        if node is not None and reason not in node.closings:
+            self._act("conclude", cluster_id=cluster_id, node_uid=node_uid, reason=reason, message=message)
+
     def take_back_notice(self, cluster_id: str, node_uid: str, reason: str) -> None:
         """Uncordon, and take the annotation of that reason away."""
         node = self._node(cluster_id, node_uid, "take_back_notice")
@@ -204,11 +212,13 @@ class World(Engine):
         """The cluster's PersistentVolumes by name, as manifests. Raises NotFound."""
         return dict(people.cluster_of(self._look(), cluster_id).volumes)
 
-    def signal(self, cluster_id: str, node_uid: str, graces: Mapping[str, int]) -> None:
-        """DELETE pods of the node, with a grace in seconds by pod uid."""
+    def signal(self, cluster_id: str, node_uid: str, graces: Mapping[str, int]) -> dict[str, str]:
+        """DELETE pods of the node, with a grace in seconds by pod uid. Which budgets would have kept them."""
         node = self._node(cluster_id, node_uid, "signal")
         if node is None:
-            return
+            return {}
+        found = [node.pods[uid] for uid in graces if uid in node.pods]
+        keepers = people.keepers(self._state.clusters[cluster_id], found)
         due = {
             uid: grace_s
             for uid, grace_s in graces.items()
@@ -216,6 +226,7 @@ class World(Engine):
         }
         if due:
             self._act("signal", cluster_id=cluster_id, node_uid=node_uid, graces=due)
+        return keepers
 
     def evict(self, cluster_id: str, node_uid: str, graces: Mapping[str, int]) -> dict[str, str | None]:
         """Evict pods of the node. By pod uid: why it was refused, None where the pod was told or is gone."""

@@ -57,6 +57,18 @@ async def close(tx: Tx, closed: Sequence[Closed]) -> None:
     )
 
 
+async def billed_since(tx: Tx, node_uid: str, at: datetime) -> int:
+    """Billed seconds of a node that has left, from an instant on."""
+    found = await tx.conn.execute(
+        sa.text("""
+        SELECT COALESCE(sum(GREATEST(0, end_s - GREATEST(start_s, :since))), 0) FROM intervals
+        WHERE node_uid = :uid AND end_s IS NOT NULL
+        """),
+        {"uid": node_uid, "since": epoch_s(at)},
+    )
+    return int(found.scalar_one())
+
+
 # Two statements, not one with a CTE: the added days must find the first one cut already, or the constraint
 # that forbids overlaps refuses them.
 # The nodes are locked as well: a node that leaves meanwhile waits there, before it looks for intervals to

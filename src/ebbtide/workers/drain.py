@@ -1,26 +1,45 @@
 """A draining node's visit.
 
-Notice, SIGTERM, wait, and leave when empty or at the deadline. The timetable is core.drain's.
+Notice, SIGTERM, wait, and leave when empty or at the deadline. The timetable is core.drain's. What happens
+to each pod is written down as it happens (`workers.drain_record`), in transactions that a drain has anyhow.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from ebbtide.core import events
-from ebbtide.core.drain import DrainState, DrainStep, late_end, next_step
+from ebbtide.core.drain import DrainState, DrainStep, PodSeen, late_end, next_step
 from ebbtide.core.nodes import DrainKind, EndReason, Phase
-from ebbtide.drivers.base import ClusterRef, Driver, DriverError, NodeRef, Notice, PodsSeen
+from ebbtide.drivers.base import ClusterRef, Driver, DriverError, NodeRef, Notice, OrderResult, PodsSeen
 from ebbtide.settings import Settings
-from ebbtide.store import events as stored_events
-from ebbtide.store import nodes, runs
+from ebbtide.store import nodes, receipts, runs
 from ebbtide.store.db import Database, Tx
-from ebbtide.store.events import NewEvent
 from ebbtide.store.nodes import Move, NodeRow
 from ebbtide.store.visits import Visit
-from ebbtide.workers.credits import credit
+from ebbtide.workers import drain_record as record
 from ebbtide.workers.outcome import Answer, Later, Outcome, finish
 from ebbtide.workers.refs import cluster_ref
+
+
+@dataclass(slots=True)
+class _Look:
+    """One visit's look at its node.
+
+    facts:   of the node, found so far and not written yet
+    written: whether the pods seen are written down already
+    """
+
+    at: datetime
+    seen: PodsSeen
+    facts: dict[str, object] = field(default_factory=dict)
+    written: bool = False
+
+    @property
+    def counted(self) -> list[PodSeen]:
+        return [pod for pod in self.seen.pods if pod.counts]
 
 
 class Drains:
@@ -35,28 +54,29 @@ class Drains:
         node = await self._begin(node)
         cluster = cluster_ref(self._db, node)
         ref = NodeRef(node.uid, node.name)
+        facts: dict[str, object] = {}
         try:
             if node.notified_at is None:
                 visit.check(self._db.clock.now())
                 await self._driver.notify(cluster, ref, _notice(node))
-                await self._record(node, notified_at=self._db.clock.now())
-            seen = await self._driver.pods(cluster, ref)
+                facts["notified_at"] = self._db.clock.now()
+            read_at = self._db.clock.now()
+            look = _Look(read_at, await self._driver.pods(cluster, ref), facts)
         except DriverError as error:
-            return await self._unseen(visit, node, error.message)
-        node = await self._make_up(node, seen)
+            return await self._unseen(visit, node, error.message, facts)
+        node = await self._make_up(node, look)
         now = self._db.clock.now()
-        step = next_step(_state(node), seen.pods, now, self._settings.drain, seen.attachments)
+        step = next_step(_state(node), look.seen.pods, now, self._settings.drain, look.seen.attachments)
         if step.done:
-            # Attachments left at the end: the machine stops before the Node object lets go of its volumes.
-            empty = not step.overdue and not seen.attachments
-            return await self._leave(visit, node, step, empty=empty)
-        refused: tuple[str, ...] = ()
+            return await self._leave(visit, node, step, look)
         try:
             visit.check(now)
-            refused = await self._tell(node, cluster, ref, step)
+            refused = await self._tell(node, cluster, ref, step, look)
         except DriverError as error:
             return await self._unseen(visit, node, error.message)
-        return await self._wait(visit, node, seen, step, refused)
+        return await self._wait(visit, node, look, step, refused)
+
+    # -- late by our fault
 
     async def _begin(self, node: NodeRow) -> NodeRow:
         """Note that a worker is at it, before any call outside."""
@@ -66,106 +86,100 @@ class Drains:
             await nodes.set_facts(tx, node.uid, drain_attempted_at=tx.now)
             return await self._give_late_notice(tx, node)
 
-    async def _make_up(self, node: NodeRow, seen: PodsSeen) -> NodeRow:
-        """The same decision for a worker that was killed between its first look and its first signal."""
-        told = node.first_signal_at or not seen.pods or any(pod.ends_by for pod in seen.pods)
+    async def _make_up(self, node: NodeRow, look: _Look) -> NodeRow:
+        """Where pods are, and none was told: the time for it, if we were away when it was due, and a credit.
+
+        A node without pods lost nothing. Also for a worker that was killed between its first look and its
+        first signal.
+        """
+        told = node.first_signal_at or not look.counted or any(pod.ends_by for pod in look.counted)
         assert node.deadline is not None
-        if told or late_end(node.deadline, self._db.clock.now(), self._settings.drain) is None:
+        if told or not self._is_late(node):
             return node
         async with self._db.transaction() as tx:
-            return await self._give_late_notice(tx, node)
+            node = await self._give_late_notice(tx, node)
+            if node.ends_at != node.deadline:
+                await record.credit_late(tx, node, told=True)
+            return node
+
+    def _is_late(self, node: NodeRow) -> bool:
+        assert node.deadline is not None
+        end = late_end(node.deadline, self._db.clock.now(), self._settings.drain)
+        return end is not None or node.ends_at != node.deadline
 
     async def _give_late_notice(self, tx: Tx, node: NodeRow) -> NodeRow:
         """Decide, once, whether the notice comes late by our fault; answer the node as it then is."""
         assert node.deadline is not None
         assert node.draining_at is not None
         end = late_end(node.deadline, tx.now, self._settings.drain)
-        if (
-            end
-            and node.drain_kind is DrainKind.RECLAIM
-            and await runs.was_down(tx, node.draining_at)
-            and await nodes.end_late(tx, node.uid, end)
-        ):
-            await self._credit_late(tx, node, end)
+        if end and node.drain_kind is DrainKind.RECLAIM and await runs.was_down(tx, record.due_from(node)):
+            await nodes.end_late(tx, node.uid, end)
         reloaded = await nodes.load(tx, node.uid)
         assert reloaded is not None
         return reloaded
 
-    async def _credit_late(self, tx: Tx, node: NodeRow, end: datetime) -> None:
-        """Say it, and credit what the tenant was billed for between the notice and the SIGTERM that did not
-        come.
-        """
-        assert node.cluster_id
-        assert node.deadline
-        assert node.draining_at
-        event = events.late_notice(tx.now, end, node.deadline)
-        await stored_events.append(tx, [NewEvent(node.cluster_id, node.uid, node.name, event)])
-        silent_s = int((min(tx.now, node.deadline) - node.draining_at).total_seconds())
-        await credit(
-            tx,
-            node,
-            ref=f"late-notice/{node.uid}",
-            seconds=silent_s,
-            priced_at=tx.now,
-            note=f"notice came {silent_s} s late",
-        )
+    # -- telling
 
     async def _tell(
-        self, node: NodeRow, cluster: ClusterRef, ref: NodeRef, step: DrainStep
+        self, node: NodeRow, cluster: ClusterRef, ref: NodeRef, step: DrainStep, look: _Look
     ) -> tuple[str, ...]:
-        """Send what is due.
+        """Send what is due, having written down that it is sent.
 
         Answer why budgets refused. The first signal's time is written before anything is waited for.
         """
-        refused: list[str] = []
+        unheard = await record.unheard(self._db, node, look.seen.pods)
+        if step.signal or step.evict or node.drain_looked_at is None:
+            async with self._db.transaction() as tx:
+                at = await record.seen(tx, node, look.at, look.counted, look.facts)
+                await receipts.will_tell(tx, node.uid, at, step.signal, step.evict)
+            look.written = True
+        results: list[OrderResult] = []
         if step.evict:
-            results = await self._driver.evict(cluster, ref, step.evict)
-            refused = [result.refused for result in results if result.refused]
-        if step.signal:
-            await self._driver.signal(cluster, ref, step.signal)
-        if node.first_signal_at is None and (step.signal or len(refused) < len(step.evict)):
-            await self._record(node, first_signal_at=self._db.clock.now())
-        return tuple(refused)
-
-    async def _record(self, node: NodeRow, **facts: object) -> None:
-        async with self._db.transaction() as tx:
-            await nodes.set_facts(tx, node.uid, **facts)
+            results += await self._driver.evict(cluster, ref, step.evict)
+        refused = tuple(result.refused for result in results if result.refused)
+        signal = [*step.signal, *(one.order for one in unheard if one.again)]
+        if signal:
+            results += await self._driver.signal(cluster, ref, signal)
+        told = bool(step.signal) or len(refused) < len(step.evict)
+        first = min([one.told_at for one in unheard], default=self._db.clock.now())
+        await record.answers(
+            self._db, node, look.counted, results, first_signal_at=first if told or unheard else None
+        )
+        return refused
 
     async def _wait(
-        self, visit: Visit, node: NodeRow, seen: PodsSeen, step: DrainStep, refused: tuple[str, ...]
+        self, visit: Visit, node: NodeRow, look: _Look, step: DrainStep, refused: tuple[str, ...]
     ) -> Later:
 
         async def write(tx: Tx) -> Outcome:
-            assert node.ends_at is not None
-            left_s = max(0, int((node.ends_at - tx.now).total_seconds()))
-            what = (
-                f"{len(step.waiting_for)} pods"
-                if step.waiting_for
-                else f"{seen.attachments} volume attachments"
-            )
-            why = f"; {refused[0]}" if refused else ""
-            return await finish(
-                tx, visit, Outcome(f"waiting for {what}, {left_s // 60}:{left_s % 60:02} left{why}", step.due)
-            )
+            if not look.written:
+                await record.seen(tx, node, look.at, look.counted, look.facts)
+            return await finish(tx, visit, Outcome(_waiting(node, look, step, refused, tx.now), step.due))
 
         return Later(write)
 
-    async def _unseen(self, visit: Visit, node: NodeRow, why: str) -> Later:
+    async def _unseen(
+        self, visit: Visit, node: NodeRow, why: str, facts: dict[str, object] | None = None
+    ) -> Later:
         """Unsure whether the node is empty means not empty; past the end nothing is waited for."""
         assert node.ends_at is not None
         now = self._db.clock.now()
         if now >= node.ends_at:
-            return await self._leave(visit, node, DrainStep(done=True, overdue=True), empty=False)
+            return await self._leave(visit, node, DrainStep(done=True, overdue=True), None)
 
         ends_at = node.ends_at
 
         async def write(tx: Tx) -> Outcome:
+            await nodes.set_facts(tx, node.uid, **(facts or {}))
             again = min(tx.now + timedelta(seconds=self._settings.retry_s), ends_at)
             return await finish(tx, visit, Outcome(f"{why}; trying again", again, failed=True))
 
         return Later(write)
 
-    async def _leave(self, visit: Visit, node: NodeRow, step: DrainStep, *, empty: bool) -> Later:
+    async def _leave(self, visit: Visit, node: NodeRow, step: DrainStep, look: _Look | None) -> Later:
+        """look: None when nobody could look, and its time is over."""
+        # Attachments left at the end: the machine stops before the Node object lets go of its volumes.
+        empty = look is not None and not step.overdue and not look.seen.attachments
 
         async def write(tx: Tx) -> Outcome:
             move = Move(
@@ -174,13 +188,27 @@ class Drains:
             if not await nodes.move(tx, [move]):
                 return await finish(tx, visit, Outcome("the node moved on meanwhile; looking again", tx.now))
             await nodes.set_facts(tx, node.uid, left_empty=empty)
-            if step.waiting_for and node.cluster_id:
-                event = events.grace_expired(step.waiting_for, tx.now)
-                await stored_events.append(tx, [NewEvent(node.cluster_id, node.uid, node.name, event)])
+            if look is None:
+                await record.left_unseen(tx, node)
+            else:
+                await record.seen(tx, node, look.at, look.counted, look.facts)
+                await record.left(tx, node, step.waiting_for if step.overdue else ())
             what = "its time is over" if step.overdue else "its pods are gone"
             return await finish(tx, visit, Outcome(f"leaving: {what}", tx.now, urgent=False))
 
         return Later(write)
+
+
+def _waiting(node: NodeRow, look: _Look, step: DrainStep, refused: Sequence[str], now: datetime) -> str:
+    assert node.ends_at is not None
+    left_s = max(0, int((node.ends_at - now).total_seconds()))
+    what = (
+        f"{len(step.waiting_for)} pods" if step.waiting_for else f"{look.seen.attachments} volume attachments"
+    )
+    why = f"; {refused[0]}" if refused else ""
+    if node.signal_from is not None and now < node.signal_from:
+        why = f"; SIGTERM in {int((node.signal_from - now).total_seconds())} s, as its cluster wants"
+    return f"waiting for {what}, {left_s // 60}:{left_s % 60:02} left{why}"
 
 
 _REASONS = {
@@ -192,12 +220,18 @@ _REASONS = {
 
 def _notice(node: NodeRow) -> Notice:
     assert node.deadline is not None
+    assert node.draining_at is not None
     reason = _REASONS.get(node.end_reason or EndReason.FAILED, events.Reason.FAILED)
-    return Notice(reason, node.why or "", node.deadline)
+    warned = (
+        f"; SIGTERM comes at {events.rfc3339(node.signal_from)}"
+        if node.signal_from and node.signal_from > node.draining_at
+        else ""
+    )
+    return Notice(reason, f"{node.why or ''}{warned}", node.deadline)
 
 
 def _state(node: NodeRow) -> DrainState:
     assert node.deadline is not None
     assert node.ends_at is not None
     assert node.drain_kind is not None
-    return DrainState(node.drain_kind, node.deadline, node.ends_at)
+    return DrainState(node.drain_kind, node.deadline, node.ends_at, node.signal_from)

@@ -21,6 +21,7 @@ from ebbtide.store.db import Database, Tx
 from ebbtide.store.nodes import Move, NodeRow
 from ebbtide.store.visits import Loop, Visit
 from ebbtide.workers.drain import Drains
+from ebbtide.workers.drain_record import closing
 from ebbtide.workers.outcome import Answer, Later, Outcome, finish, only
 from ebbtide.workers.refs import cluster_ref
 from ebbtide.workers.single import SingleVisits
@@ -112,11 +113,13 @@ class Lifecycle(SingleVisits):
         try:
             found = await self._driver.observe(cluster_ref(self._db, node))
         except DriverError as error:
-            # A cluster that does not answer keeps nobody's host either; one with pods on it
-            # stays: they could not be told to go.
+            # A cluster that does not answer keeps nobody's host either. A node with pods on it, as last seen,
+            # drains: they are told if it answers in time, and the machine stops at the deadline if not.
             limit = node.placed_at + timedelta(seconds=self._settings.join_limit_s)
-            if self._db.clock.now() < limit or node.workload_pods:
+            if self._db.clock.now() < limit:
                 raise
+            if node.workload_pods:
+                return await self._drain_stray(visit, node, None, error.message)
             return await self._give_up(visit, node, error.message, hosts_fault=False)
         seen = {one.uid: one for one in found}.get(node.uid)
         if seen is None or not seen.ready or seen.gpus < node.gpus:
@@ -156,10 +159,11 @@ class Lifecycle(SingleVisits):
 
         return Later(write)
 
-    async def _drain_stray(self, visit: Visit, node: NodeRow, seen: NodeSeen, why: str) -> Outcome:
+    async def _drain_stray(self, visit: Visit, node: NodeRow, seen: NodeSeen | None, why: str) -> Outcome:
         """A workload pod slipped onto a node that never joined.
 
-        It gets its window, and pays from its start.
+        It gets its window, and pays from its start: as its cluster's clock has it, but never from before the
+        node had its host, nor from what is the future here. seen: None where the cluster does not answer.
         """
         async with self._db.transaction() as tx:
             deadline = tx.now + timedelta(seconds=self._settings.drain_window_s)
@@ -172,7 +176,7 @@ class Lifecycle(SingleVisits):
                 drain_kind=DrainKind.RECLAIM,
                 deadline=deadline,
                 why=why,
-                bill_from=seen.first_pod_at,
+                bill_from=_billable_from(node, seen, tx.now),
             )
             return await self._moved(tx, visit, move, Outcome(f"draining: {why}", tx.now))
 
@@ -274,6 +278,7 @@ class Lifecycle(SingleVisits):
         if node.cluster_id is None or node.out_of_cluster_at is not None:
             return None
         waiting = "waiting for the node's leftovers to leave the cluster"
+        await self._conclude(node)
         try:
             gone = node.end_reason is EndReason.CLUSTER_DELETED or await self._driver.remove(
                 cluster_ref(self._db, node), NodeRef(node.uid, node.name)
@@ -287,6 +292,20 @@ class Lifecycle(SingleVisits):
         if gone or (node.left_at and self._db.clock.now() >= node.left_at + patience):
             return None
         return waiting
+
+    async def _conclude(self, node: NodeRow) -> None:
+        """Put the one closing event onto a node that drained, before it goes. A failure holds nothing up."""
+        if node.draining_at is None or node.concluded_at or node.end_reason is EndReason.CLUSTER_DELETED:
+            return
+        message = await closing(self._db, node)
+        try:
+            await self._driver.conclude(
+                cluster_ref(self._db, node), NodeRef(node.uid, node.name), events.DRAINED, message
+            )
+        except DriverError as error:
+            log.info("no closing event", node=node.name, why=error.message)
+        async with self._db.transaction() as tx:
+            await nodes.set_facts(tx, node.uid, concluded_at=tx.now)
 
     async def _wait(self, visit: Visit, why: str, *, longest_s: int | None = None) -> Later:
         """Come back after a growing wait, of `longest_s` at most."""
@@ -326,6 +345,13 @@ def _order(node: NodeRow, cluster: ClusterRow, join: Mapping[str, str]) -> Insta
         taints=marks.taints(node.compute_class, explicit=cluster.placement == "explicit"),
         join=join,
     )
+
+
+def _billable_from(node: NodeRow, seen: NodeSeen | None, now: datetime) -> datetime | None:
+    """From when a node with a stray pod is billed; None: from now."""
+    if seen is None or seen.first_pod_at is None:
+        return None
+    return max(node.placed_at, min(seen.first_pod_at, now))
 
 
 def _failure(instance: Instance | None) -> str:

@@ -17,7 +17,7 @@ from ebbtide.drivers.base import Driver, DriverError, NodeRef, Notice
 from ebbtide.providers.base import Instance, InstanceState, Provider
 from ebbtide.settings import Settings
 from ebbtide.store import events as stored_events
-from ebbtide.store import nodes, remediations, visits
+from ebbtide.store import intervals, nodes, remediations, visits
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.events import NewEvent
 from ebbtide.store.nodes import Move, NodeRow
@@ -57,8 +57,17 @@ class Restarts:
         return await self._restart(visit, row, node)
 
     async def _left(self, visit: Visit, row: RemediationRow, node: NodeRow) -> Outcome:
-        """Taken, lost or deleted meanwhile: its leaving goes on, without us."""
+        """Taken, lost or deleted meanwhile: its leaving goes on, without us.
+
+        What was billed from when its machine went down is credited, as soon as it is known how long that was.
+        """
         async with self._db.transaction() as tx:
+            if node.phase is Phase.DRAINING and row.restarted_at is not None:
+                again = tx.now + timedelta(seconds=LOOK_S)
+                return await finish(tx, visit, Outcome(f"{node.name} drains meanwhile", again))
+            if row.restarted_at is not None:
+                billed_s = await intervals.billed_since(tx, node.uid, row.restarted_at)
+                await self._credit_span(tx, row, node, billed_s)
             why = f"{node.name} left meanwhile: {node.end_reason or node.phase}"
             await remediations.move(
                 tx, row.id, State.RUNNING, State.AUTO_RESOLVED, ended_at=tx.now, error_message=why
@@ -142,6 +151,13 @@ class Restarts:
         """Credit the time away, once; answer how many seconds that were."""
         assert row.restarted_at is not None
         away_s = int((tx.now - row.restarted_at).total_seconds())
+        await self._credit_span(tx, row, node, away_s)
+        return away_s
+
+    async def _credit_span(self, tx: Tx, row: RemediationRow, node: NodeRow, away_s: int) -> None:
+        if not away_s:
+            return
+        assert row.restarted_at is not None
         await credit(
             tx,
             node,
@@ -150,7 +166,6 @@ class Restarts:
             priced_at=row.restarted_at,
             note=f"restarted for {away_s} s",
         )
-        return away_s
 
     async def _give_up(self, visit: Visit, row: RemediationRow, node: NodeRow, why: str) -> Outcome:
         """Its host is set aside, the node is removed and, if it is a standard one, replaced elsewhere."""

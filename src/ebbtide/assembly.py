@@ -296,5 +296,7 @@ def build(
     parts.storage = storage or parts.storage
     workers = loops(db, settings, ids, parts.provider, parts.driver, parts.storage, sender)
     runner = Runner(db, settings, ids, workers, alone=alone)
-    services = services_room.build(db, settings, ids, on_fleet=parts.on_fleet)
+    services = services_room.build(
+        db, settings, ids, on_fleet=parts.on_fleet, check_kubeconfig=parts.check_kubeconfig
+    )
     return System(settings, db, ids, services, runner, parts, None if alone else url)

@@ -112,6 +112,14 @@ class Client:
     def delete_cluster(self, cluster_id: str) -> Json:
         return self._send("DELETE", f"/v1/compute/clusters/{_part(cluster_id)}")
 
+    def import_cluster(self, order: Mapping[str, object]) -> Json:
+        """Take in a cluster that exists (operators)."""
+        return self._send("POST", "/v1/clusters/import", body=dict(order))
+
+    def renew_import(self, cluster_id: str, change: Mapping[str, object]) -> Json:
+        """Another kubeconfig, or another selector, for an imported cluster (operators)."""
+        return self._send("PUT", f"/v1/clusters/{_part(cluster_id)}/import", body=dict(change))
+
     def events(self, cluster_id: str, *, after: int = 0, limit: int = 500) -> Json:
         """Events with a number above `after`, oldest first: `{events: [...], next_after}`."""
         return self._get(f"/v1/clusters/{_part(cluster_id)}/events", after=after, limit=limit)

@@ -142,6 +142,11 @@ def cluster(details: ClusterDetails, *, aliases: bool, with_kubeconfig: bool = T
     for field in ("cluster_config", "oidc_config", "slurm_shm_size_gib"):
         if field in echo:
             answer[field] = echo[field]
+    if details.imported is not None:
+        answer["imported"] = {
+            "standard_selector": details.imported.standard_selector,
+            "problem": details.imported.problem,
+        }
     if details.fill is not None:
         answer["preemptible_fill"] = fill(details.fill)
     return answer

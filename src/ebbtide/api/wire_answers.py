@@ -173,6 +173,13 @@ class PreemptibleFill(BaseModel):
     next_try: datetime | None
 
 
+class Imported(BaseModel):
+    """Of a cluster that was there before us. problem: why it could not be looked at last."""
+
+    standard_selector: str
+    problem: str | None
+
+
 class Cluster(BaseModel):
     cluster_id: str
     cluster_name: str
@@ -207,6 +214,7 @@ class Cluster(BaseModel):
     oidc_config: OidcConfig | None = None
     slurm_shm_size_gib: int | None = None
     preemptible_fill: PreemptibleFill | None = None
+    imported: Imported | None = None
 
 
 class ClusterList(BaseModel):

@@ -13,6 +13,7 @@ from ebbtide.playground.world import World
 from ebbtide.providers.base import Provider
 from ebbtide.providers.storage import Storage
 from ebbtide.services.fleet_file import FleetFile
+from ebbtide.services.imports import CheckKubeconfig, no_imports
 from ebbtide.settings import Settings
 from ebbtide.store.db import Database
 
@@ -48,6 +49,7 @@ class Backend:
     """world:    the simulated fleet, where there is one
     watcher:  tells changes in clusters early, where the driver can; without one, looks are timed only
     on_fleet: told of each fleet file that is applied
+    check_kubeconfig: looks at a kubeconfig of a cluster to import: answers its server, or raises BadInput
     begin:    awaited once before the loops start
     close:    awaited after the loops have ended; stops what the backend started
     """
@@ -58,5 +60,6 @@ class Backend:
     world: World | None = None
     watcher: Watcher | None = None
     on_fleet: Callable[[FleetFile], None] = _no_habits
+    check_kubeconfig: CheckKubeconfig = no_imports
     begin: Callable[[], Awaitable[None]] = field(default=_nothing)
     close: Callable[[], Awaitable[None]] = field(default=_nothing)

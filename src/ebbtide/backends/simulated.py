@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from urllib.parse import urlsplit
 
 from ebbtide.backends.base import Backend, Setup
 from ebbtide.backends.storage import storage_of
 from ebbtide.drivers.simulated import SimulatedDriver
+from ebbtide.errors import BadInput
 from ebbtide.playground.behaviours import Boots, Wipes
 from ebbtide.playground.world import World
 from ebbtide.providers.simulated import SimulatedProvider
@@ -22,7 +24,21 @@ def make(setup: Setup) -> Backend:
         storage_of(setup.settings, world),
         world=world,
         on_fleet=partial(_set_habits, world),
+        check_kubeconfig=_of_the_playground,
     )
+
+
+def _of_the_playground(kubeconfig: str) -> str:
+    """The server of a simulated cluster that `World.stand_up` made. Raises BadInput for any other."""
+    server = next((word for word in kubeconfig.split() if word.startswith("https://")), "")
+    if not (urlsplit(server).hostname or "").endswith(".playground.invalid"):
+        raise BadInput(
+            "this fleet is simulated: its machines can join no real cluster; start the server with "
+            "EBBTIDE_PROVIDER=exec to import one",
+            param="kubeconfig",
+            code="no_imports",
+        )
+    return server
 
 
 def _set_habits(world: World, file: FleetFile) -> None:

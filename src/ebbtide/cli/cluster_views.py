@@ -67,6 +67,8 @@ def show(cluster: Json) -> None:
             ("region", f"{cluster['region']}, {cluster['gpu_type']}"),
             ("project", cluster["project_id"]),
             ("standard", f"{cluster['num_gpus']} GPUs"),
+            ("imported", (cluster.get("imported") or {}).get("standard_selector")),
+            ("problem", (cluster.get("imported") or {}).get("problem")),
             ("preemptible", f"{preemptible(cluster)} GPUs"),
             ("why not more", (cluster.get("preemptible_fill") or {}).get("pending_reason")),
         ]

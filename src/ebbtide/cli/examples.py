@@ -13,6 +13,9 @@ EXAMPLES = {
     "clusters create": "ebbtide clusters create reef --gpu-type H100_SXM --preemptible-gpus 16 --wait",
     "clusters update": "ebbtide clusters update reef --preemptible-gpus 32",
     "clusters delete": "ebbtide clusters delete reef --yes --wait",
+    "clusters import": "ebbtide clusters import reef --kubeconfig ebbtide.kubeconfig --standard-selector "
+    "pool=gpu --region local-1 --gpu-type H100_SXM --preemptible-gpus 16 --wait",
+    "clusters renew-import": "ebbtide clusters renew-import reef --kubeconfig ebbtide.kubeconfig",
     "clusters events": "ebbtide clusters events reef --follow --json",
     "clusters credentials": "ebbtide clusters credentials reef --file reef.kubeconfig",
     "watch": "ebbtide watch reef --last 20",

@@ -19,6 +19,7 @@ from ebbtide.cli import (
     examples,
     exits,
     fleet,
+    imports,
     kube,
     kube_rights,
     output,
@@ -60,6 +61,7 @@ def _root(
 
 server.register(app)
 credentials.register(clusters.app)
+imports.register(clusters.app)
 app.add_typer(clusters.app, name="clusters")
 watch.register(app)
 app.add_typer(storage.app, name="storage")

@@ -16,6 +16,8 @@ from ebbtide.services.claims import ClaimService
 from ebbtide.services.clusters import ClusterService
 from ebbtide.services.fleet import FleetService
 from ebbtide.services.fleet_file import FleetFile
+from ebbtide.services.hosts import HostService
+from ebbtide.services.imports import CheckKubeconfig, ImportService, no_imports
 from ebbtide.services.metrics import MetricsService
 from ebbtide.services.remediations import RemediationService
 from ebbtide.services.usage import UsageService
@@ -30,8 +32,10 @@ from ebbtide.store.db import Database
 class Services:
     access: AccessService
     clusters: ClusterService
+    imports: ImportService
     claims: ClaimService
     fleet: FleetService
+    hosts: HostService
     usage: UsageService
     audit: AuditService
     webhooks: WebhookService
@@ -47,14 +51,22 @@ def build(
     ids: Ids,
     *,
     on_fleet: Callable[[FleetFile], None] | None = None,
+    check_kubeconfig: CheckKubeconfig = no_imports,
 ) -> Services:
-    """The services over one database. on_fleet: told of every fleet file that was applied."""
+    """The services over one database.
+
+    on_fleet:         told of every fleet file that was applied
+    check_kubeconfig: looks at the kubeconfig of a cluster that is to be imported
+    """
     planner = Planner(settings, ids)
+    clusters = ClusterService(db, ids, settings, planner)
     return Services(
         access=AccessService(db, ids),
-        clusters=ClusterService(db, ids, settings, planner),
+        clusters=clusters,
+        imports=ImportService(db, ids, clusters, check_kubeconfig),
         claims=ClaimService(db, planner),
         fleet=FleetService(db, ids, settings, planner, on_fleet),
+        hosts=HostService(db, ids, settings, planner),
         usage=UsageService(db),
         audit=AuditService(db),
         webhooks=WebhookService(db, ids),

@@ -177,6 +177,16 @@ class FillState:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportDetails:
+    """Of a cluster that was there before us. standard_selector: the labels of its own nodes.
+    problem: why it could not be looked at last; None when all is well.
+    """
+
+    standard_selector: str
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterDetails:
     """A cluster, whole.
 
@@ -209,6 +219,7 @@ class ClusterDetails:
     phases: tuple[PhaseChange, ...] = ()
     fill: FillState | None = None
     volumes: tuple[VolumeDetails, ...] = ()
+    imported: ImportDetails | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +240,33 @@ class ClusterOrder:
     echo: Mapping[str, object] = field(default_factory=dict)
     shared_volume: VolumeOrder | None = None  # made with the cluster
     volume_id: str | None = None  # or one that there is
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOrder:
+    """A cluster that exists.
+
+    kubeconfig:        our way in, as YAML
+    standard_selector: the labels of its own nodes
+    placement:         `open`, or `explicit` if its preemptible nodes are to be tainted
+    """
+
+    cluster_name: str
+    region: str
+    gpu_type: str
+    kubeconfig: str = field(repr=False)
+    standard_selector: str
+    num_preemptible_gpus: int = 0
+    project_id: str | None = None
+    placement: str = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportChange:
+    """None: unchanged."""
+
+    kubeconfig: str | None = field(default=None, repr=False)
+    standard_selector: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

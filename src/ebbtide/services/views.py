@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from ebbtide.core.nodes import ALLOCATED, ComputeClass, DrainKind, EndReason, Phase
+from ebbtide.services import imported
 from ebbtide.services.details import (
     ClusterDetails,
     EventDetails,
@@ -126,7 +127,7 @@ def _details(
         nvidia_driver_version=row.nvidia_driver_version,
         nvidia_version_id=row.nvidia_version_id,
         phase=row.phase,
-        num_gpus=row.standard_hosts * row.gpus_per_host,
+        num_gpus=imported.standard_gpus(row) if row.imported else row.standard_hosts * row.gpus_per_host,
         desired_preemptible_gpus=row.target_hosts * row.gpus_per_host,
         allocated_preemptible_gpus=sum(node.gpus for node in preemptible if node.phase in ALLOCATED),
         echo=row.echo,
@@ -134,12 +135,13 @@ def _details(
         control_plane_ready=row.control_plane_ready,
         created_at=row.created_at,
         first_ready_at=row.first_ready_at,
-        nodes=tuple(node for node in nodes if node.phase not in _GONE),
+        nodes=imported.standard_nodes(row) + tuple(node for node in nodes if node.phase not in _GONE),
         deleted_nodes=tuple(node for node in nodes if node.phase in _GONE),
         events=tuple(seen),
         phases=tuple(PhaseChange(phase.phase, phase.at) for phase in phases),
         fill=_fill(row),
         volumes=tuple(attached),
+        imported=imported.import_details(row),
     )
 
 

@@ -16,6 +16,7 @@ from ebbtide.store import clusters, nodes, visits, volumes
 from ebbtide.store.clusters import ClusterRow
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.visits import Loop, Visit
+from ebbtide.workers import imports
 from ebbtide.workers.outcome import Outcome, finish
 from ebbtide.workers.refs import ref_of
 from ebbtide.workers.single import SingleVisits
@@ -40,6 +41,8 @@ class Clusters(SingleVisits):
                 return await finish(tx, visit, Outcome("nothing to do"))
         if row.phase is ClusterPhase.DELETING:
             return await self._delete(visit, row)
+        if row.imported:
+            return await self._look(visit, row)
         if not row.control_plane_ready:
             return await self._start(visit, row)
         async with self._db.transaction() as tx:
@@ -71,6 +74,24 @@ class Clusters(SingleVisits):
             await visits.hint(tx, Loop.FULFILLMENT, [row.pool])
             phase = await self._follow(tx, row.id)
             return await finish(tx, visit, Outcome(f"the control plane is ready; the cluster is {phase}"))
+
+    async def _look(self, visit: Visit, row: ClusterRow) -> Outcome:
+        """An imported cluster has its control plane; it is ready once we have seen that we can work in it."""
+        seen = await imports.look(self._db, self._driver, row)
+        async with self._db.transaction() as tx:
+            if seen.problem:
+                await clusters.set_fields(tx, row.id, import_problem=seen.problem)
+                again = tx.now + timedelta(seconds=self._settings.retry_in_s(visit.failures))
+                return await finish(tx, visit, Outcome(seen.sentence, again, failed=True))
+            await clusters.set_fields(tx, row.id, standard_seen=seen.told, import_problem=None)
+            if not row.control_plane_ready:
+                await clusters.set_fields(tx, row.id, control_plane_ready=True, observed_until=tx.now)
+                await visits.hint(tx, Loop.OBSERVATION, [row.id])
+                await volumes.wake(tx, row.id)
+                await visits.hint(tx, Loop.FULFILLMENT, [row.pool])
+            await self._follow(tx, row.id)
+            again = tx.now + timedelta(seconds=imports.LOOK_S)
+            return await finish(tx, visit, Outcome(seen.sentence, again))
 
     async def _follow(self, tx: Tx, cluster_id: str) -> ClusterPhase:
         """Bring the phase in line with the standard nodes."""
@@ -107,11 +128,11 @@ class Clusters(SingleVisits):
                 return await finish(
                     tx, visit, Outcome("waiting for its nodes to go")
                 )  # each of their ends wakes this
-        if waiting := await self._drop_volumes(row):
+        if waiting := await self._drop_volumes(row) or await self._detach(row):
             async with self._db.transaction() as tx:
                 again = tx.now + timedelta(seconds=self._settings.retry_in_s(visit.failures))
                 return await finish(tx, visit, Outcome(waiting, again, failed=True))
-        gone = await self._provider.delete_control_plane(row.id)
+        gone = row.imported or await self._provider.delete_control_plane(row.id)
         async with self._db.transaction() as tx:
             if not gone:
                 again = tx.now + timedelta(seconds=self._settings.retry_s)
@@ -129,6 +150,14 @@ class Clusters(SingleVisits):
             await volumes.release(tx, row.id)
             await visits.drop(tx, Loop.OBSERVATION, [row.id])
             return await finish(tx, visit, Outcome("deleted"))
+
+    async def _detach(self, row: ClusterRow) -> str | None:
+        """Leave nothing of ours in an imported cluster while it can be told; answer what is waited for."""
+        if not row.imported or not row.control_plane_ready:
+            return None
+        waiting = await imports.sweep(self._db, self._driver, row)
+        waited_s = (self._db.clock.now() - row.deleting_at).total_seconds() if row.deleting_at else 0.0
+        return waiting if waited_s < DROP_LIMIT_S else None
 
     async def _drop_volumes(self, row: ClusterRow) -> str | None:
         """Take the cluster's PersistentVolumes away while it can be told; answer what is waited for."""

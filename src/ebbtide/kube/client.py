@@ -33,6 +33,7 @@ LARGEST_ANSWER = 64 * 1024 * 1024
 _WATCH_S = 40  # the server ends a watch after this, and we do a little later: so silence is noticed
 _WATCH_SLACK_S = 8.0
 _RETRY_WAIT_S = 0.2
+_NEARLY = 0.9  # those who wait came a moment after those who try
 _LONGEST_RETRY_WAIT_S = 2.0
 
 
@@ -216,13 +217,15 @@ class KubeClient:
         """A place among the requests in flight, and when it was taken (monotonic).
 
         Waiting for one has no limit of its own: a slow server with a long queue is not away. But once
-        nothing at all has come back for a request's whole time, those who wait do not try in their turn.
+        nothing at all has come back for a request's whole time, those who have waited for the most of it do
+        not try in their turn.
         """
         began = monotonic()
         async with self._places:
             now = monotonic()
-            if now - began >= self._limit_s and now - self._spoke_at >= self._limit_s:
-                raise Unreachable(f"{what}: the API server has answered nothing for {self._limit_s:g} s")
+            if now - began >= self._limit_s / 2 and now - self._spoke_at >= self._limit_s * _NEARLY:
+                message = f"{what}: the API server has answered nothing for {self._limit_s:g} s"
+                raise Unreachable(message) from TimeoutError()
             yield now
 
 

@@ -1,0 +1,462 @@
+"""The client against servers that misbehave, each in one way. Theme 6 of the scenarios rests on these."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from ebbtide.clock import monotonic
+from ebbtide.kube import client as client_module
+from ebbtide.kube.client import KubeClient, PatchKind
+from ebbtide.kube.errors import (
+    BudgetRefused,
+    Conflict,
+    Expired,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+    Rejected,
+    Unauthorized,
+    Unreachable,
+)
+from tests.kube.misbehaving import (
+    Misbehaving,
+    Reply,
+    a_list,
+    answer,
+    hang_up,
+    http,
+    raw,
+    says,
+    silence,
+    status_object,
+    stream,
+)
+
+POD = "/api/v1/namespaces/default/pods/p"
+PLAIN_REFUSAL = raw(
+    http(429, b"Too many requests, please try again later.\n", "Content-Type: text/plain", "Retry-After: 1")
+)
+
+
+class Waits:
+    """Waits that are over at once."""
+
+    def __init__(self) -> None:
+        self.waited: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.waited.append(seconds)
+
+
+async def call(
+    server: Misbehaving,
+    act: Callable[[KubeClient], Awaitable[object]],
+    *,
+    waits: Waits | None = None,
+    limit_s: float = 5.0,
+    largest: int = 10_000,
+) -> object:
+    client = KubeClient(server.kubeconfig(), limit_s=limit_s, wait=waits or Waits(), largest=largest)
+    try:
+        return await act(client)
+    finally:
+        assert client.busy == 0
+        await client.close()
+
+
+async def fails(act: Awaitable[object]) -> KubeError:
+    with pytest.raises(KubeError) as caught:
+        await act
+    return caught.value
+
+
+async def test_what_is_sent() -> None:
+    async with Misbehaving(answer({"kind": "Pod"})) as server:
+
+        async def act(client: KubeClient) -> None:
+            await client.get(POD, pretty=False, fieldSelector="spec.nodeName=a b", nothing=None)
+            await client.create("/api/v1/nodes", {"n": 1}, dryRun="All")
+            await client.patch(POD, {"s": "é"})
+            await client.patch(POD, [{"op": "remove"}], kind=PatchKind.JSON)
+            await client.patch(POD, {}, kind=PatchKind.APPLY, fieldManager="ebbtide", force=True)
+            await client.put(POD, {})
+            await client.delete(POD, uid="u-1", grace_s=297, propagation="Background")
+            await client.delete(POD)
+
+        await call(server, act)
+    asked = server.asked
+    assert [each.method for each in asked] == [
+        *("GET", "POST", "PATCH", "PATCH", "PATCH", "PUT", "DELETE", "DELETE")
+    ]
+    assert asked[0].query == {"pretty": "false", "fieldSelector": "spec.nodeName=a b"}
+    assert (asked[1].path, asked[1].query, asked[1].json) == ("/api/v1/nodes", {"dryRun": "All"}, {"n": 1})
+    assert [each.headers["content-type"] for each in asked[1:6]] == [
+        "application/json",
+        "application/merge-patch+json",
+        "application/json-patch+json",
+        "application/apply-patch+yaml",
+        "application/json",
+    ]
+    assert asked[2].json == {"s": "é"}
+    assert asked[4].query == {"fieldManager": "ebbtide", "force": "true"}
+    assert asked[6].json == {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": "u-1"},
+        "gracePeriodSeconds": 297,
+        "propagationPolicy": "Background",
+    }
+    assert asked[7].json == {"apiVersion": "v1", "kind": "DeleteOptions"}
+    assert {each.connection for each in asked} == {0}
+
+
+async def test_lists_follow_their_pages() -> None:
+    async with Misbehaving(a_list("ab", "7", "next"), a_list("c", "7")) as server:
+        found = await call(server, lambda client: client.list("/api/v1/nodes", page=2, labelSelector="x"))
+    assert isinstance(found, client_module.KubeList)
+    assert [item["metadata"]["name"] for item in found.items] == ["a", "b", "c"]
+    assert found.resource_version == "7"
+    assert server.asked[0].query == {"limit": "2", "labelSelector": "x"}
+    assert server.asked[1].query == {"limit": "2", "labelSelector": "x", "continue": "next"}
+
+
+async def test_a_list_whose_version_expires_begins_again_once() -> None:
+    gone = says(410, "Expired")
+    async with Misbehaving(a_list("ab", "7", "n"), gone, a_list("a", "9", "m"), a_list("z", "9")) as server:
+        found = await call(server, lambda client: client.list("/api/v1/nodes"))
+    assert isinstance(found, client_module.KubeList)
+    assert [item["metadata"]["name"] for item in found.items] == ["a", "z"]
+    assert found.resource_version == "9"
+
+    async with Misbehaving(a_list("a", "7", "n"), gone, a_list("a", "9", "m"), gone) as server:
+        error = await fails(call(server, lambda client: client.list("/api/v1/nodes")))
+    assert isinstance(error, Expired)
+    assert len(server.asked) == 4
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "kind"),
+    [
+        (400, "BadRequest", Rejected),
+        (401, "Unauthorized", Unauthorized),
+        (403, "Forbidden", Forbidden),
+        (404, "NotFound", NotFound),
+        (409, "AlreadyExists", Conflict),
+        (410, "Expired", Expired),
+        (422, "Invalid", Invalid),
+    ],
+)
+async def test_refusals_have_types(status: int, reason: str, kind: type[Rejected]) -> None:
+    async with Misbehaving(says(status, reason, "because", ["Cause"])) as server:
+        error = await fails(call(server, lambda client: client.get(POD)))
+    assert type(error) is kind
+    assert isinstance(error, Rejected)
+    assert (error.status, error.reason, error.detail, error.causes) == (status, reason, "because", ("Cause",))
+    assert "because" in error.message
+    assert len(server.asked) == 1, "a refusal is an answer: nothing is repeated"
+
+
+async def test_a_budgets_refusal_is_told_from_that_of_a_server_with_too_much_to_do() -> None:
+    budget = says(429, "TooManyRequests", "Cannot evict pod", ["DisruptionBudget"])
+    async with Misbehaving(budget) as server:
+        error = await fails(call(server, lambda client: client.create(f"{POD}/eviction", {})))
+    assert isinstance(error, BudgetRefused)
+
+    for other in (says(429, "TooManyRequests", "later"), PLAIN_REFUSAL):
+        async with Misbehaving(other) as server:
+            error = await fails(call(server, lambda client: client.create(f"{POD}/eviction", {})))
+        assert isinstance(error, Unreachable)
+        assert error.status == 429
+        assert len(server.asked) == 1, "writes are not repeated"
+
+
+async def test_a_read_is_repeated_once_after_the_time_asked_for() -> None:
+    waits = Waits()
+    async with Misbehaving(PLAIN_REFUSAL, answer({"kind": "Pod"})) as server:
+        assert await call(server, lambda client: client.get(POD), waits=waits) == {"kind": "Pod"}
+    assert waits.waited == [1.0]
+
+    waits = Waits()
+    late = raw(http(503, b"{}", "Retry-After: 99999"))
+    async with Misbehaving(late) as server:
+        error = await fails(call(server, lambda client: client.get(POD), waits=waits))
+    assert isinstance(error, Unreachable)
+    assert error.retry_after_s == 99999
+    assert waits.waited == [2.0], "not as long as any server likes"
+    assert len(server.asked) == 2
+
+
+TRUNCATED = raw(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{", close=True)
+CHUNKS_CUT = raw(b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"a":\r\n', close=True)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        hang_up,
+        TRUNCATED,
+        CHUNKS_CUT,
+        raw(b"SSH-2.0-OpenSSH\r\n\r\n", close=True),
+        says(500, "InternalError", "etcdserver: request timed out"),
+        says(504, "Timeout"),
+    ],
+    ids=["hangs up", "truncated", "chunks cut", "not HTTP", "500", "504"],
+)
+@pytest.mark.parametrize("write", [False, True])
+async def test_troubles_that_pass(reply: Reply, write: bool) -> None:
+    """Reads are sent twice, and may then succeed; writes once, and nobody knows what became of them."""
+
+    async def act(client: KubeClient) -> object:
+        return await (client.delete(POD) if write else client.get(POD))
+
+    async with Misbehaving(reply) as server:
+        error = await fails(call(server, act))
+        assert type(error) is Unreachable
+        assert len(server.asked) == (1 if write else 2)
+    if not write:
+        async with Misbehaving(reply, answer({"kind": "Pod"})) as server:
+            assert await call(server, act) == {"kind": "Pod"}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        raw(http(200, b"<html>Sign in</html>", "Content-Type: text/html")),
+        raw(http(200, b"[1]")),
+        raw(http(200, b"")),
+        raw(http(200, b"[" * 9000)),
+        raw(http(403, b"<html>inside of another server</html>", "Content-Type: text/html")),
+        raw(http(404, b"404 page not found")),
+        raw(http(200, b"{}", "Content-Encoding: gzip").replace(b"{}", b"\x1f\x8b")),
+    ],
+    ids=["page", "no object", "nothing", "deep", "proxy says no", "no such API", "compressed"],
+)
+async def test_answers_that_no_api_server_gives(reply: Reply) -> None:
+    async with Misbehaving(reply) as server:
+        error = await fails(call(server, lambda client: client.get(POD)))
+    assert type(error) is Unreachable
+    assert "inside" not in error.message, "what other servers say is nobody's business"
+    assert len(server.asked) == 1
+
+
+async def test_redirects_are_not_followed() -> None:
+    async with Misbehaving(answer({"secret": True})) as other:
+        away = raw(http(307, b"", f"Location: {other.url}/latest/meta-data"))
+        async with Misbehaving(away) as server:
+            error = await fails(call(server, lambda client: client.get(POD)))
+    assert isinstance(error, Unreachable)
+    assert error.status == 307
+    assert other.asked == []
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_an_endless_answer_ends(chunked: bool) -> None:
+    body = b"x" * 20_000
+    announced = http(200, body)
+    in_chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4e20\r\n" + body + b"\r\n"
+    async with Misbehaving(raw(in_chunks if chunked else announced)) as server:
+        error = await fails(call(server, lambda client: client.get(POD)))
+    assert "larger than 10000 bytes" in error.message
+
+
+async def test_a_list_without_items_is_none() -> None:
+    async with Misbehaving(answer({"kind": "Status"})) as server:
+        assert type(await fails(call(server, lambda client: client.list("/api/v1/nodes")))) is Unreachable
+    async with Misbehaving(answer({"metadata": {"resourceVersion": "3"}, "items": None})) as server:
+        found = await call(server, lambda client: client.list("/api/v1/nodes"))
+    assert isinstance(found, client_module.KubeList)
+    assert found.items == []
+
+
+async def test_nobody_listens() -> None:
+    async with Misbehaving(silence) as server:
+        pass
+    error = await fails(call(server, lambda client: client.get(POD)))
+    assert type(error) is Unreachable
+    assert error.status is None
+
+
+async def test_silence_ends_after_the_limit_and_condemns_the_connections_beside_it() -> None:
+    async with Misbehaving(answer({"kind": "Pod"}), silence, answer({"kind": "Pod"})) as server:
+        client = KubeClient(server.kubeconfig(), limit_s=0.3, wait=Waits())
+        await client.get(POD)
+        began = monotonic()
+        assert type(await fails(client.get(POD))) is Unreachable
+        assert 0.2 < monotonic() - began < 2
+        assert len(server.asked) == 2, "it had all its time: not repeated"
+        assert await client.get(POD) == {"kind": "Pod"}
+        await client.close()
+    assert [each.connection for each in server.asked] == [0, 0, 1]
+
+
+async def test_a_write_over_a_connection_that_just_broke_is_not_sent_again() -> None:
+    async with Misbehaving(answer({"kind": "Pod"}), hang_up) as server:
+
+        async def act(client: KubeClient) -> None:
+            await client.get(POD)
+            await client.delete(POD)
+
+        assert type(await fails(call(server, act))) is Unreachable
+    assert [each.method for each in server.asked] == ["GET", "DELETE"]
+
+
+async def test_requests_in_flight_are_bounded() -> None:
+    async def slowly(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.02)
+        await answer({"kind": "Pod"})(writer)
+
+    async with Misbehaving(slowly) as server:
+        client = KubeClient(server.kubeconfig(), in_flight=3)
+        await asyncio.gather(*(client.get(POD) for _ in range(12)))
+        await client.close()
+    assert server.most == 3
+    assert len(server.asked) == 12
+
+
+async def test_a_server_that_hangs_costs_each_caller_one_limit_however_many_wait() -> None:
+    async with Misbehaving(silence) as server:
+        client = KubeClient(server.kubeconfig(), in_flight=2, limit_s=0.4, wait=Waits())
+        began = monotonic()
+        ended = await asyncio.gather(*(client.get(POD) for _ in range(40)), return_exceptions=True)
+        took = monotonic() - began
+        await client.close()
+    assert all(type(each) is Unreachable for each in ended)
+    assert took < 0.8, "forty in rows of two would take eight seconds"
+    assert len(server.asked) == 2
+
+
+async def test_waiting_for_a_slow_server_is_no_failure() -> None:
+    async def slowly(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.1)
+        await answer({"kind": "Pod"})(writer)
+
+    async with Misbehaving(slowly) as server:
+        client = KubeClient(server.kubeconfig(), in_flight=1, limit_s=0.4, wait=Waits())
+        await asyncio.gather(*(client.get(POD) for _ in range(8)))  # the last one waits for twice its limit
+        await client.close()
+    assert len(server.asked) == 8
+
+
+async def test_a_cancelled_call_gives_its_place_back() -> None:
+    async with Misbehaving(silence, answer({"kind": "Pod"})) as server:
+        client = KubeClient(server.kubeconfig(), in_flight=1)
+        task = asyncio.create_task(client.get(POD))
+        await server.arrived.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await client.get(POD) == {"kind": "Pod"}
+        assert client.busy == 0
+        await client.close()
+
+
+def event(kind: str, name: str, version: str) -> dict[str, object]:
+    return {"type": kind, "object": {"metadata": {"name": name, "resourceVersion": version}}}
+
+
+async def watched(server: Misbehaving, largest: int = 10_000) -> list[tuple[str, str | None]]:
+    """The events of one connection, and an error's name at its end."""
+    client = KubeClient(server.kubeconfig(), largest=largest)
+    seen: list[tuple[str, str | None]] = []
+    try:
+        async for each in client.watch("/api/v1/nodes", resource_version="5", watch_s=1, labelSelector="x"):
+            seen.append((each.kind, each.resource_version))
+    except KubeError as error:
+        seen.append((type(error).__name__, None))
+    assert client.busy == 0
+    await client.close()
+    return seen
+
+
+async def test_a_watch() -> None:
+    events = [event("ADDED", "a", "6"), event("DELETED", "a", "7"), event("BOOKMARK", "", "9")]
+    async with Misbehaving(stream(*events)) as server:
+        assert await watched(server) == [("ADDED", "6"), ("DELETED", "7"), ("BOOKMARK", "9")]
+    assert server.asked[0].query == {
+        "labelSelector": "x",
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": "5",
+        "timeoutSeconds": "1",
+    }
+
+
+async def test_a_watch_is_told_within_the_stream_that_its_version_expired() -> None:
+    """F1: 410 as an event inside a 200."""
+    error = {"type": "ERROR", "object": status_object(410, "Expired", "too old resource version")}
+    async with Misbehaving(stream(event("ADDED", "a", "6"), error)) as server:
+        assert await watched(server) == [("ADDED", "6"), ("Expired", None)]
+    async with Misbehaving(says(410, "Gone")) as server:
+        assert await watched(server) == [("Expired", None)]
+
+
+@pytest.mark.parametrize(
+    ("reply", "named"),
+    [
+        (stream({"type": "ERROR", "object": status_object(500, "InternalError")}), "Unreachable"),
+        (stream({"type": "ERROR", "object": {}}), "Unreachable"),
+        (stream({"type": "ADDED"}), "Unreachable"),
+        (stream([]), "Unreachable"),
+        (stream(tail=b"no json\n"), "Unreachable"),
+        (stream(tail=b"x" * 20_000), "Unreachable"),
+        (says(403, "Forbidden"), "Forbidden"),
+        (PLAIN_REFUSAL, "Unreachable"),
+    ],
+)
+async def test_a_watch_that_goes_wrong(reply: Reply, named: str) -> None:
+    async with Misbehaving(reply) as server:
+        assert await watched(server) == [(named, None)]
+
+
+async def test_half_an_event_at_the_end_of_a_watch_is_no_event() -> None:
+    half = json.dumps(event("DELETED", "a", "8"))[:-9].encode()
+    async with Misbehaving(stream(event("ADDED", "a", "6"), tail=half)) as server:
+        assert await watched(server) == [("ADDED", "6")]
+
+
+async def test_an_event_in_small_pieces_is_whole() -> None:
+    text = (
+        json.dumps(event("ADDED", "a", "6")) + "\n\n" + json.dumps(event("DELETED", "a", "7")) + "\n"
+    ).encode()
+
+    async def in_pieces(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+        for at in range(0, len(text), 9):
+            writer.write(text[at : at + 9])
+            await writer.drain()
+            await asyncio.sleep(0)
+        writer.close()
+
+    async with Misbehaving(in_pieces) as server:
+        assert await watched(server) == [("ADDED", "6"), ("DELETED", "7")]
+
+
+async def test_a_watch_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F4: a half-open connection. The server was told to end the watch after a second; it does not."""
+    monkeypatch.setattr(client_module, "_WATCH_SLACK_S", 0.2)
+    async with Misbehaving(stream(event("ADDED", "a", "6"), close=False)) as server:
+        began = monotonic()
+        assert await watched(server) == [("ADDED", "6"), ("Unreachable", None)]
+        assert monotonic() - began < 5
+
+
+async def test_watches_take_no_place_of_requests() -> None:
+    async with Misbehaving(stream(close=False), answer({"kind": "Pod"})) as server:
+        client = KubeClient(server.kubeconfig(), in_flight=1)
+
+        async def follow() -> None:
+            async for _ in client.watch("/api/v1/nodes", resource_version="5"):
+                pass
+
+        task = asyncio.create_task(follow())
+        await server.arrived.wait()
+        assert await client.get(POD) == {"kind": "Pod"}
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert client.busy == 0
+        await client.close()

@@ -69,6 +69,11 @@ def programs() -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
+def kwok_program() -> Path:
+    return _require("kwok")["kwok"]
+
+
+@pytest.fixture(scope="session")
 def kubectl_program() -> Path:
     program = Path(sysconfig.get_path("scripts")) / "kubectl"
     if not program.exists():
@@ -92,9 +97,9 @@ def kubectl(plane: ControlPlane, kubectl_program: Path) -> Kubectl:
 
 
 @pytest.fixture(scope="session")
-def kwok(plane: ControlPlane) -> Iterator[Kept]:
+def kwok(plane: ControlPlane, kwok_program: Path) -> Iterator[Kept]:
     """Plays the kubelets of all nodes: renews their leases, runs pods, ends them on SIGTERM as a job does."""
-    command: list[str | Path] = [_require("kwok")["kwok"], f"--kubeconfig={plane.kubeconfig}"]
+    command: list[str | Path] = [kwok_program, f"--kubeconfig={plane.kubeconfig}"]
     command += ["--manage-all-nodes=true", f"--config={_HERE / 'stages.yaml'}"]
     with (plane.folder / "logs" / "kwok.log").open("wb") as output:
         kept = Kept("kwok", command, output=output, folder=plane.folder)

@@ -12,12 +12,17 @@ from ebbtide.kube.certificates import Pair, write_private
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A way into a cluster. authority: a PEM file; pair: the client's certificate and key."""
+    """A way into a cluster.
+
+    name: what the cluster and the context are called. authority: a PEM file
+    pair: the client's certificate and key. user: what the file calls their owner; without it, `name`
+    """
 
     name: str
     url: str
     authority: Path
     pair: Pair
+    user: str | None = None
 
     def kubeconfig(self) -> str:
         """The file's text, certificates and key within it, so that it works wherever it is copied to."""
@@ -26,12 +31,13 @@ class Access:
             "client-certificate-data": _base64(self.pair.certificate),
             "client-key-data": _base64(self.pair.key),
         }
+        called = self.user or self.name
         content = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": self.name, "cluster": cluster}],
-            "users": [{"name": self.name, "user": user}],
-            "contexts": [{"name": self.name, "context": {"cluster": self.name, "user": self.name}}],
+            "users": [{"name": called, "user": user}],
+            "contexts": [{"name": self.name, "context": {"cluster": self.name, "user": called}}],
             "current-context": self.name,
         }
         return json.dumps(content, indent=2) + "\n"  # JSON is YAML, too

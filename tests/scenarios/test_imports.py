@@ -1,4 +1,4 @@
-"""An imported cluster: its own nodes are never touched, ours come and go, in the end nothing of us is left."""
+"""An imported cluster: its own nodes are never touched, ours come and go, and at the end we leave nothing."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from ebbtide.clock import Clock
 from ebbtide.drivers.base import Driver, Watcher
 from ebbtide.ids import Ids
+from ebbtide.kube.way_in import way_in
 from ebbtide.playground.world import World
 from ebbtide.providers.base import Provider
 from ebbtide.providers.storage import Storage
@@ -42,6 +43,13 @@ async def _nothing() -> None:
 
 def _no_habits(_file: FleetFile) -> None:
     return
+
+
+def server_of(kubeconfig: str) -> str:
+    """The API server of a kubeconfig that we could use: a `check_kubeconfig` for real clusters. Raises
+    BadInput.
+    """
+    return way_in(kubeconfig).server
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebbtide.backends.base import Backend, Setup
+from ebbtide.backends.base import Backend, Setup, server_of
 from ebbtide.backends.memory import StoredMemory
 from ebbtide.backends.storage import storage_of
 from ebbtide.drivers.kubernetes.driver import KubernetesDriver
@@ -25,6 +25,7 @@ def make(setup: Setup) -> Backend:
         ),
         KubernetesDriver(clients, setup.clock, aliases=setup.settings.event_aliases),
         storage_of(setup.settings, World(setup.clock)),
+        check_kubeconfig=server_of,
         close=clients.close,
     )
 

@@ -73,6 +73,13 @@ class Settings:
     webhook_private: bool = _setting(False, "webhooks may go to loopback and private addresses")
     rate_limit_per_s: int = _setting(100, "requests a second that one key may send; 0: no limit")
     rate_limit_burst: int = _setting(500, "requests that a rested key may send at once")
+    capacity_shown_gpus: int = _setting(
+        64, "tenants who ask what is free are told of so many GPUs at most; operators see all"
+    )
+    history_days: int = _setting(30, "fill times and node lives are those of so many days")
+    history_samples: int = _setting(
+        20, "below so many that ended there is no figure, but `not enough history`"
+    )
     max_body_bytes: int = _setting(1_048_576, "largest request body that is read")
 
     provider: str = _setting(

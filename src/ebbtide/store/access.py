@@ -156,12 +156,17 @@ class OrderedRow:
 
 async def lock_usage(tx: Tx, project_id: str) -> OrderedRow:
     """Lock a project and count what its clusters order. Clusters that are being deleted count no more."""
+    await tx.conn.execute(
+        sa.text("SELECT 1 FROM projects WHERE id = :id FOR NO KEY UPDATE"), {"id": project_id}
+    )
+    return await usage(tx, project_id)
+
+
+async def usage(tx: Tx, project_id: str) -> OrderedRow:
+    """The same count without the lock, for looking only."""
     limits = (
         await tx.conn.execute(
-            sa.text(
-                "SELECT standard_gpus_limit, preemptible_gpus_limit FROM projects WHERE id = :id "
-                "FOR NO KEY UPDATE"
-            ),
+            sa.text("SELECT standard_gpus_limit, preemptible_gpus_limit FROM projects WHERE id = :id"),
             {"id": project_id},
         )
     ).one()

@@ -295,6 +295,12 @@ nodes = sa.Table(
     sa.Index("ix_nodes_cluster_live", "cluster_id", postgresql_where=sa.text("phase <> 'REMOVED'")),
     sa.Index("ix_nodes_drained", "cluster_id", "no", postgresql_where=sa.text("draining_at IS NOT NULL")),
     sa.Index(
+        "ix_nodes_preemptible_left",
+        "pool",
+        "left_at",
+        postgresql_where=sa.text("compute_class = 'preemptible'"),
+    ),
+    sa.Index(
         "ix_nodes_preemptible_ran",
         "pool",
         "running_at",

@@ -29,12 +29,13 @@ def _receipts_up() -> None:
         ["cluster_id", "no"],
         postgresql_where=sa.text("draining_at IS NOT NULL"),
     )
-    op.create_index(
-        "ix_nodes_preemptible_ran",
-        "nodes",
-        ["pool", "running_at"],
-        postgresql_where=sa.text("compute_class = 'preemptible'"),
-    )
+    for name, column in (("ran", "running_at"), ("left", "left_at")):
+        op.create_index(
+            f"ix_nodes_preemptible_{name}",
+            "nodes",
+            ["pool", column],
+            postgresql_where=sa.text("compute_class = 'preemptible'"),
+        )
     op.create_table(
         "drain_pods",
         sa.Column("node_uid", sa.Text(), nullable=False),
@@ -76,7 +77,8 @@ def _receipts_down() -> None:
     op.drop_index("ix_target_changes_cluster", table_name="target_changes")
     op.drop_table("target_changes")
     op.drop_table("drain_pods")
-    op.drop_index("ix_nodes_preemptible_ran", table_name="nodes")
+    for name in ("left", "ran"):
+        op.drop_index(f"ix_nodes_preemptible_{name}", table_name="nodes")
     op.drop_index("ix_nodes_drained", table_name="nodes")
     for name in ("concluded_at", "drain_looked_at", "signal_from"):
         op.drop_column("nodes", name)

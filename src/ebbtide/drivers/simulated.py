@@ -129,4 +129,5 @@ def _node(view: NodeView) -> NodeSeen:
         cordoned=view.cordoned,
         workload_pods=view.workload_pods,
         first_pod_at=view.first_pod_at,
+        deleting=view.deleting,
     )

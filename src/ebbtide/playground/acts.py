@@ -74,6 +74,7 @@ ACTS: dict[str, Callable[..., Any]] = {
     "run_pods": people.run_pods,
     "add_budget": people.add_budget,
     "cordon": people.cordon,
+    "delete_node": people.delete_node,
     "vanish": machines.vanish,
     "restore": machines.restore,
     "add_outage": clusters.add_outage,

@@ -187,6 +187,7 @@ def _see(node: Node) -> NodeView:
         node.cordoned,
         workload_pods=len(started),
         first_pod_at=min(started, default=None),
+        deleting=node.deleting,
     )
     return node.view
 
@@ -247,13 +248,18 @@ def remove(state: State, cluster: Cluster, node: Node) -> None:
         state.violations.append(
             f"{state.now.isoformat()}: pods of {node.name} were force-deleted while their machine still runs"
         )
+    forget(state, cluster, node)
+    if machine is not None and runs:
+        _plan_return(state, machine)
+
+
+def forget(state: State, cluster: Cluster, node: Node) -> None:
+    """The Node object is gone, and its pods with it."""
     del cluster.nodes[node.uid]
-    for pod in left:
+    for pod in list(node.pods.values()):
         kubelet.on_taken_away(state, cluster, node, pod)
     state.tell(What.NODE_REMOVED, cluster_id=cluster.cluster_id, node_uid=node.uid)
     state.touch(cluster.cluster_id, node.uid)
-    if machine is not None and runs:
-        _plan_return(state, machine)
 
 
 def _plan_return(state: State, machine: Machine) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from ebbtide.core.nodes import ComputeClass
 from ebbtide.errors import NotFound
 from ebbtide.playground import clusters, kubelet, pods, scheduler
 from ebbtide.playground.facts import What
@@ -65,6 +66,16 @@ def add_budget(state: State, cluster_id: str, budget: Budget) -> None:
 def cordon(state: State, cluster_id: str, node_name: str, cordoned: bool) -> None:
     cluster, node = node_of(state, cluster_id, node_name)
     clusters.cordon(state, cluster, node, cordoned)
+
+
+def delete_node(state: State, cluster_id: str, node_name: str) -> None:
+    """What `kubectl delete node` does: a node that a finalizer holds stays until it was emptied."""
+    cluster, node = node_of(state, cluster_id, node_name)
+    if node.admitted and node.compute_class == ComputeClass.PREEMPTIBLE:
+        node.deleting = True
+        state.touch(cluster_id, node.uid)
+    else:
+        clusters.forget(state, cluster, node)
 
 
 def add_provider_outage(state: State, outage: Outage) -> None:

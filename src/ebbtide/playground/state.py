@@ -135,6 +135,7 @@ class NodeView:
     cordoned: bool
     workload_pods: int
     first_pod_at: datetime | None
+    deleting: bool = False
 
 
 @dataclass(slots=True)
@@ -150,6 +151,7 @@ class Node:
     ready: bool = False
     cordoned: bool = False
     admitted: bool = False
+    deleting: bool = False  # somebody deleted it, and our finalizer holds it
     notices: list[Announcement] = field(default_factory=list)
     closings: list[str] = field(default_factory=list)  # reasons of closing events
     pods: dict[str, Pod] = field(default_factory=dict)

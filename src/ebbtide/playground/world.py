@@ -332,6 +332,11 @@ class World(Engine):
         people.node_of(self._look(), cluster_id, node_name)
         self._act("cordon", cluster_id=cluster_id, node_name=node_name, cordoned=cordoned)
 
+    def delete_node(self, cluster_id: str, node_name: str) -> None:
+        """What `kubectl delete node` does. Raises NotFound."""
+        people.node_of(self._look(), cluster_id, node_name)
+        self._act("delete_node", cluster_id=cluster_id, node_name=node_name)
+
     def vanish(self, host: str, *, forgotten: bool = True) -> None:
         """The host is gone now. forgotten: its provider knows nothing of the instance any more."""
         self._act("vanish", host_name=host, forgotten=forgotten)

@@ -17,7 +17,7 @@ from functools import partial
 import structlog
 
 from ebbtide.core import events
-from ebbtide.core.nodes import EndReason, Phase
+from ebbtide.core.nodes import ComputeClass, DrainKind, EndReason, Phase
 from ebbtide.drivers.base import ClusterRef, Driver, DriverError, NodeRef, NodeSeen
 from ebbtide.errors import LeaseLost
 from ebbtide.providers.base import InstanceState, Provider, ProviderError
@@ -46,11 +46,12 @@ class _Look:
     at: datetime | None = None
     facts: dict[str, dict[str, object]] = field(default_factory=dict)  # node uid: changed facts
     lost: list[Move] = field(default_factory=list)
+    given_back: list[str] = field(default_factory=list)  # node uids: their tenant deleted the Node object
     wake: list[NodeRow] = field(default_factory=list)
 
     @property
     def changes(self) -> bool:
-        return bool(self.facts or self.lost or self.wake)
+        return bool(self.facts or self.lost or self.given_back or self.wake)
 
 
 class Observation:
@@ -129,6 +130,8 @@ class Observation:
             facts["cordoned"] = seen.cordoned
         if facts:
             look.facts[node.uid] = facts
+        if seen.deleting and node.phase is Phase.RUNNING and node.compute_class is ComputeClass.PREEMPTIBLE:
+            look.given_back.append(node.uid)
 
     async def _unwell(self, look: _Look, row: ClusterRow, node: NodeRow) -> None:
         assert look.at is not None
@@ -162,7 +165,7 @@ class Observation:
         """Remove Node objects that the ledger calls gone: a kubelet that still runs registers again.
 
         Where its machine's stop is not confirmed yet, it does so within a second each time: then it has a
-        rest, and pods that got onto it stay until the stop is.
+        rest, and pods that got onto it are told to go, and forced once the stop is.
         """
         strangers = [uid for uid in seen if uid not in known]
         if not strangers:
@@ -170,24 +173,31 @@ class Observation:
         async with self._db.read() as tx:
             gone = await nodes.gone_among(tx, strangers, rest_s=ZOMBIE_REST_S)
         for uid, phase in gone.items():
-            if phase is Phase.REMOVING and seen[uid].workload_pods:
-                continue
+            off = phase is Phase.REMOVED
             try:
-                await self._driver.remove(ref, NodeRef(uid, seen[uid].name))
-                if phase is Phase.REMOVING:
-                    look.facts[uid] = {"out_of_cluster_at": look.at}
-                log.warning("zombie node removed", cluster=ref.cluster_id, node=seen[uid].name)
+                left = await self._driver.remove(
+                    ref, NodeRef(uid, seen[uid].name), stopped=off, patient=not off
+                )
             except DriverError as error:
                 log.info("zombie node stays for now", node=seen[uid].name, why=error.message)
+                continue
+            if left and not off:
+                look.facts[uid] = {"out_of_cluster_at": look.at}
+            if left:
+                log.warning("zombie node removed", cluster=ref.cluster_id, node=seen[uid].name)
+            else:
+                log.info("zombie node stays for now", node=seen[uid].name, why="something is left on it")
 
     async def _write(self, tx: Tx, looks: Sequence[_Look]) -> None:
         for look in looks:
             # Nodes in one order, all before their cluster: see store.nodes.
-            if look.lost:
+            if look.lost or look.given_back:
                 await nodes.lock_cluster(tx, look.visit.key)
             for uid, facts in sorted(look.facts.items()):
                 await nodes.set_facts(tx, uid, **facts)
-            await nodes.move(tx, look.lost)
+            deadline = tx.now + timedelta(seconds=self._settings.drain_window_s)
+            released = [_release(uid, tx.now, deadline) for uid in look.given_back]
+            await nodes.move(tx, [*look.lost, *released])
             await visits.hint(
                 tx,
                 Loop.LIFECYCLE,
@@ -221,4 +231,21 @@ def _lost(node: NodeRow, at: datetime, last_good: datetime) -> Move:
         end_reason=node.end_reason or EndReason.LOST,
         why=node.why or "the host vanished",
         bill_until=last_good,
+    )
+
+
+def _release(node_uid: str, at: datetime, deadline: datetime) -> Move:
+    """Its tenant deleted the Node object, which our finalizer holds: it leaves as any node given back. What
+    is wanted stays, so another one comes when hosts are to spare.
+    """
+    why = "the Node object was deleted in its cluster"
+    return Move(
+        node_uid,
+        Phase.RUNNING,
+        Phase.DRAINING,
+        event=events.scaled_down(why, at, deadline),
+        end_reason=EndReason.SCALED_DOWN,
+        drain_kind=DrainKind.RELEASE,
+        deadline=deadline,
+        why=why,
     )

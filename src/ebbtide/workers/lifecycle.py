@@ -279,19 +279,21 @@ class Lifecycle(SingleVisits):
             return None
         waiting = "waiting for the node's leftovers to leave the cluster"
         await self._conclude(node)
+        patience = timedelta(seconds=self._settings.detach_limit_s)
+        patient = node.left_at is None or self._db.clock.now() < node.left_at + patience
         try:
             gone = node.end_reason is EndReason.CLUSTER_DELETED or await self._driver.remove(
-                cluster_ref(self._db, node), NodeRef(node.uid, node.name)
+                cluster_ref(self._db, node),
+                NodeRef(node.uid, node.name),
+                stopped=node.stopped_at is not None or not node.left_empty,  # then the stop came first
+                patient=patient,
             )
         except DriverError as error:
             gone, waiting = False, f"{error.message}; trying again"
         if gone:
             async with self._db.transaction() as tx:
                 await nodes.set_facts(tx, node.uid, out_of_cluster_at=tx.now)
-        patience = timedelta(seconds=self._settings.detach_limit_s)
-        if gone or (node.left_at and self._db.clock.now() >= node.left_at + patience):
-            return None
-        return waiting
+        return None if gone or not patient else waiting
 
     async def _conclude(self, node: NodeRow) -> None:
         """Put the one closing event onto a node that drained, before it goes. A failure holds nothing up."""

@@ -6,12 +6,14 @@ One tenant per cluster; every host has 8 GPUs. `snapshot()` is what the invarian
 from __future__ import annotations
 
 from collections import Counter
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from ebbtide.core.capacity import Candidate, Holding, PoolView, Victim, supply
 from ebbtide.core.hosts import HostState
 from ebbtide.core.invariants import smallest_set
+from ebbtide.core.maintenance import Clearing, breaks_promises, clearing
 from ebbtide.core.metering import billable_end, epoch_s
 from ebbtide.core.nodes import (
     HELD,
@@ -46,6 +48,10 @@ class Host:
     block: str
     state: HostState = HostState.AVAILABLE
     cooling_until: datetime = NOW
+
+
+def _is_promised(node: NodeFact) -> bool:
+    return node.phase is Phase.PENDING and node.compute_class is not ComputeClass.MAINTENANCE
 
 
 @dataclass
@@ -105,7 +111,7 @@ class Model:
             dict(Counter(host.block for host in free)),
             cooling=sum(host.cooling_until > self.now for host in free),
             leaving=len(leaving),
-            promised=len([node for node in self.nodes.values() if node.phase is Phase.PENDING]),
+            promised=len([node for node in self.nodes.values() if _is_promised(node)]),
             headroom=self.headroom,
         )
 
@@ -186,12 +192,60 @@ class Model:
 
     def repair(self) -> None:
         for host in self.hosts.values():
+            if not self._maintenance(host.id):
+                host.state = HostState.AVAILABLE
+        self.serve()
+
+    def _maintenance(self, host_id: str) -> list[NodeFact]:
+        going_on = self.of(ComputeClass.MAINTENANCE, frozenset({Phase.PENDING, Phase.RUNNING}))
+        return [node for node in going_on if node.pinned_host_id == host_id]
+
+    def drain_host(self, number: int) -> bool:
+        """A host is emptied to be worked on, if everything promised can be had elsewhere."""
+        host = self.hosts[f"h{number % self.size}"]
+        if self._maintenance(host.id):
+            return True
+        kept = deepcopy(self)
+        before = self._supply()
+        node = self.occupied().get(host.id)
+        how = clearing(node.compute_class, node.phase) if node else Clearing.EMPTY
+        if node and how is Clearing.REPLACE:
+            if not self.claim(1):
+                return False
+            self._drain(Victim(node.uid, "replaced"), EndReason.REMEDIATED)
+        if node and how is Clearing.TAKE:
+            self._take((Victim(node.uid, "it is there"),))
+        host.state = HostState.CORDONED
+        self._add(ComputeClass.MAINTENANCE, None, Phase.PENDING, pinned_host_id=host.id)
+        if breaks_promises(before, self._supply()):
+            self.__dict__.update(kept.__dict__)
+            return False
+        missing = max(0, -self.view().unpromised)
+        self._take(choose(self.candidates(), self.holdings(), missing, self.now, MIN_LIFE_S, GPUS))
+        self.serve()
+        return True
+
+    def _supply(self) -> tuple[int, int]:
+        return self.view().unpromised, len(self.candidates())
+
+    def return_host(self, number: int) -> None:
+        """A host comes back from maintenance, or its draining is called off."""
+        host = self.hosts[f"h{number % self.size}"]
+        for node in self._maintenance(host.id):
+            if node.phase is Phase.PENDING:
+                self._move(node, Phase.REMOVED, end_reason=EndReason.CANCELLED, removed_at=self.now)
+            else:
+                self._move(node, Phase.REMOVING, end_reason=EndReason.SCALED_DOWN, removing_at=self.now)
             host.state = HostState.AVAILABLE
         self.serve()
 
     def serve(self) -> None:
         """Whichever host is free serves the oldest promise."""
-        for node in [node for node in self.nodes.values() if node.phase is Phase.PENDING]:
+        held = self.occupied()
+        for node in self.of(ComputeClass.MAINTENANCE, frozenset({Phase.PENDING})):
+            if node.pinned_host_id not in held:
+                self._move(node, Phase.RUNNING, host_id=node.pinned_host_id, running_at=self.now)
+        for node in [node for node in self.nodes.values() if _is_promised(node)]:
             free = self.free()
             if free:
                 self._move(node, Phase.SCHEDULING, host_id=free[0].id, placed_at=self.now)

@@ -62,6 +62,15 @@ GONE = replace(
 PROMISED = NodeFact(
     uid="wait", no=5, pool="h100", compute_class=ComputeClass.STANDARD, phase=Phase.PENDING, cluster_id="c"
 )
+MAINTAINED = NodeFact(
+    uid="fix",
+    no=6,
+    pool="h100",
+    compute_class=ComputeClass.MAINTENANCE,
+    phase=Phase.RUNNING,
+    host_id="h7",
+    pinned_host_id="h7",
+)
 SOUND = Snapshot(
     at=NOW,
     hosts=(
@@ -71,10 +80,11 @@ SOUND = Snapshot(
         HostFact("h4", "h100", HostState.AVAILABLE),
         HostFact("h5", "h100", HostState.QUARANTINED),
         HostFact("h6", "h100", HostState.RETIRED),
+        HostFact("h7", "h100", HostState.CORDONED, "fix"),
     ),
-    nodes=(STANDARD, RUNNING, DRAINING, GONE, PROMISED),
+    nodes=(STANDARD, RUNNING, DRAINING, GONE, PROMISED, MAINTAINED),
     clusters=(ClusterFact("c", 2, lowered=False),),
-    pools=(PoolFact("h100", free=1, leaving=1, promised=1, headroom=1, total=5),),
+    pools=(PoolFact("h100", free=1, leaving=1, promised=1, headroom=1, total=6),),
     intervals=(
         IntervalFact(1, T0 - 900, T0 - 400),
         IntervalFact(1, T0 - 400),
@@ -117,7 +127,7 @@ def test_a_sound_ledger_has_no_violation() -> None:
         (with_host("h4", occupant_uid="gone"), "1: host h4 is said to be held by gone and is held by nobody"),
         (with_host("h3", occupant_uid=None), "1: host h3 is said to be held by nobody and is held by drain"),
         (with_pool(free=2), "1: pool h100 counts 2 free hosts and has 1"),
-        (with_pool(promised=6), "1: pool h100 promised 6 hosts with 1 free and 1 leaving"),
+        (with_pool(promised=7), "1: pool h100 promised 7 hosts with 1 free and 1 leaving"),
         (with_node("std", end_reason=EndReason.PREEMPTED), "2: the standard node std was preempted"),
         (with_node("drain", notified_at=None), "3: node drain drains without a notice"),
         (with_node("gone", notified_at=None), "3: node gone was preempted while it ran, without a notice"),
@@ -148,7 +158,10 @@ def test_a_sound_ledger_has_no_violation() -> None:
         (with_intervals(4, (-900, None)), "6: node gone is REMOVED and still billed"),
         (with_intervals(4, (-900, -299)), "6: node gone is billed until"),
         (with_intervals(4, (-900, -301)), "6: node gone is billed until"),
-        (with_pool(total=6), "9: pool h100 has 6 hosts and 5 in its buckets"),
+        (with_pool(total=7), "9: pool h100 has 7 hosts and 6 in its buckets"),
+        (with_host("h7", state=HostState.AVAILABLE), "1: host h7 is in maintenance and counted as supply"),
+        (with_node("fix", pinned_host_id=None), "1: maintenance fix names no host"),
+        (with_node("fix", pinned_host_id="h5"), "1: maintenance fix names host h5 and holds h7"),
         (with_host("h3", occupant_uid="who"), "9: host h3 is held by who, which is not known"),
         (with_host("h1", pool="other"), "9: hosts belong to pool other, which is not known"),
     ],
@@ -291,4 +304,5 @@ def test_buckets_add_up() -> None:
         Bucket.DRAINING: 1,
         Bucket.HEADROOM: 1,
         Bucket.BROKEN: 1,
+        Bucket.CORDONED: 1,
     }

@@ -23,6 +23,8 @@ ACTS = st.one_of(
     st.tuples(st.just("tick"), st.sampled_from([5, 60, 300, 700])),
     st.tuples(st.just("break_host"), st.integers(0, 9)),
     st.tuples(st.just("repair")),
+    st.tuples(st.just("drain_host"), st.integers(0, 9)),
+    st.tuples(st.just("return_host"), st.integers(0, 9)),
 )
 
 
@@ -69,6 +71,8 @@ def test_the_invariants_hold_through_long_and_varied_lives(seed: int) -> None:
         lambda: model.tick(draw.choice([5, 60, 300, 700])),
         lambda: model.break_host(draw.randint(0, 9)),
         model.repair,
+        lambda: model.drain_host(draw.randint(0, 9)),
+        lambda: model.return_host(draw.randint(0, 9)),
     ]
     before = model.snapshot()
     for _ in range(60):
@@ -168,6 +172,30 @@ def test_k6_a_newcomer_gets_what_is_released_and_takes_nothing() -> None:
     model.settle()
     assert len(model.of(PREEMPTIBLE, RUNNING, "b")) == 2
     assert model.reclaimed == []
+
+
+def test_a_standard_host_is_drained_by_promising_another_first() -> None:
+    model = full({"a": 9}, 3)
+    assert model.claim(1)
+    model.settle()
+    (standard,) = model.of(ComputeClass.STANDARD, RUNNING)
+    assert model.drain_host(int(str(standard.host_id)[1:]))
+    assert len(model.reclaimed) == 2  # one for the order, one for the replacement
+    model.settle()
+    (moved,) = model.of(ComputeClass.STANDARD, RUNNING)
+    assert moved.host_id != standard.host_id
+    assert model.nodes[standard.uid].end_reason is EndReason.REMEDIATED
+    (held,) = model.of(ComputeClass.MAINTENANCE, RUNNING)
+    assert held.host_id == standard.host_id
+
+
+def test_a_host_that_others_were_promised_is_not_drained_and_nobody_is_disturbed() -> None:
+    model = full({"a": 1}, 2)
+    assert model.claim(2)
+    before = model.snapshot()
+    assert not model.drain_host(0)
+    assert not model.drain_host(1)
+    assert model.snapshot() == before
 
 
 def test_k8_a_lowered_target_releases_exactly_the_difference() -> None:

@@ -96,6 +96,36 @@ async def _failing_boot(story: Story, acme: Cluster | None) -> None:
     await story.passes(5 * JOINED_BY_S)
 
 
+async def _standard_moves(story: Story) -> Cluster:
+    """Two standard nodes, a preemptible one of the same tenant, and one free host."""
+    acme = await story.orders("acme", gpus=2 * GPUS, target=GPUS)
+    await story.operator()
+    await story.passes(JOINED_BY_S)
+    assert await acme.allocated() == GPUS
+    return acme
+
+
+async def _maintenance(story: Story, acme: Cluster | None) -> None:
+    """A preemptible node's host, then two standard ones' (a free host first, then one that was lent), and
+    back.
+    """
+    assert acme is not None
+    (lent,) = await acme.running()
+    acme.runs(lent, Obeys(8))
+    first, second = await acme.running_standard()
+    await story.drains(lent.host_name or "")
+    await story.passes(WINDOW_S + 20)
+    await story.returns(lent.host_name or "")
+    await story.passes(2 * JOINED_BY_S)
+    await story.drains(first.host_name or "")
+    await story.passes(5)
+    await story.drains(second.host_name or "")
+    await story.passes(WINDOW_S + 2 * JOINED_BY_S)
+    await story.returns(first.host_name or "")
+    await story.returns(second.host_name or "")
+    await story.passes(2 * JOINED_BY_S)
+
+
 CORE = {
     "create and fill": CoreStory(_nothing, _create_and_fill),
     "reclaim": CoreStory(_filled, _reclaim),
@@ -103,6 +133,7 @@ CORE = {
     "delete": CoreStory(_filled, _delete),
     "lost host": CoreStory(_filled, _lost_host),
     "failing boot": CoreStory(_filled, _failing_boot),
+    "maintenance": CoreStory(_standard_moves, _maintenance),
 }
 
 
@@ -136,7 +167,16 @@ def summary(story: Story) -> Summary:
             FROM intervals i JOIN clusters c ON c.id = i.cluster_id GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
         """),
         "ledger": ask("SELECT kind, count(*) AS n FROM ledger_entries GROUP BY 1"),
-        "claims": ask("SELECT state, hosts, count(*) AS n FROM claims GROUP BY 1, 2 ORDER BY 1, 2"),
+        # One whose nodes are all gone is ended now and then, and at each start.
+        "claims": ask("""
+            SELECT CASE WHEN EXISTS (SELECT 1 FROM nodes n WHERE n.claim_id = c.id AND n.phase NOT IN
+                                     ('REMOVING', 'REMOVED')) THEN state ELSE 'ended' END AS state,
+                   hosts, count(*) AS n
+            FROM claims c GROUP BY 1, 2 ORDER BY 1, 2
+        """),
+        "maintenances": ask(
+            "SELECT ended_how, jsonb_array_length(disturbed) AS n FROM maintenances ORDER BY no"
+        ),
         "hosts": ask(
             "SELECT state, node_uid IS NULL AS free, count(*) AS n FROM hosts GROUP BY 1, 2 ORDER BY 1, 2"
         ),

@@ -34,6 +34,7 @@ from ebbtide.services.details import (
     UsageLine,
 )
 from ebbtide.services.fleet_file import FleetFile, parse
+from ebbtide.services.hosts import HostReport
 from ebbtide.settings import Settings
 from ebbtide.simulation import Simulation
 from ebbtide.workers.outcome import LoopWorker
@@ -224,6 +225,19 @@ class Story:
         """Another system gives hosts back, all of them if none is named."""
         operator = await self.operator()
         return await self.asks(lambda services: services.claims.give_back(operator, ref, hosts or None))
+
+    async def drains(self, host: str, reason: str = "a loud fan", *, dry_run: bool = False) -> HostReport:
+        """The operator has a host emptied to be worked on."""
+        operator = await self.operator()
+        return await self.asks(lambda services: services.hosts.drain(operator, host, reason, dry_run=dry_run))
+
+    async def returns(self, host: str) -> HostReport:
+        """The operator puts it back into service."""
+        operator = await self.operator()
+        return await self.asks(lambda services: services.hosts.give_back(operator, host))
+
+    async def host(self, name: str) -> HostReport:
+        return await self.sim.system.services.hosts.show(await self.operator(), name)
 
     # what is seen
 

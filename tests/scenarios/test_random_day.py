@@ -64,6 +64,8 @@ class Day:
             (2, self.cluster_away),
             (1, self.provider_away),
             (2, self.cordon),
+            (2, self.drain_host),
+            (2, self.return_host),
             (2, self.die),
         ]
 
@@ -168,6 +170,19 @@ class Day:
         await fleet.set_cordon(operator, await self._host(), cordoned=self.rng.random() < 0.3)
         self.story.look()
 
+    async def drain_host(self) -> None:
+        await self.story.drains(await self._host())
+
+    async def return_host(self) -> None:
+        await self.story.returns(self.rng.choice(await self._in_maintenance() or [await self._host()]))
+
+    async def _in_maintenance(self) -> list[str]:
+        found = self.story.watch.ask("""
+            SELECT h.name FROM maintenances m JOIN hosts h ON h.id = m.host_id WHERE ended_at IS NULL
+            ORDER BY 1
+        """)
+        return [row["name"] for row in found]
+
     async def die(self) -> None:
         await self.story.dies()
         self.story.nobody_works(self.rng.choice((0, 30, 280, 700)))
@@ -179,6 +194,8 @@ class Day:
     async def is_mended(self) -> None:
         """Everything that was broken is put right; nobody asks for anything any more."""
         await self.restore()
+        for name in await self._in_maintenance():
+            await self.story.returns(name)
         fleet, operator = self.story.sim.system.services.fleet, await self.story.operator()
         for host in await self.story.hosts():
             boots = Boots((BOOT_S, BOOT_S), join_s=2.0, gpus_s=1.0)

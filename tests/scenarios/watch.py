@@ -23,7 +23,8 @@ TICK_S = 5
 
 _NODES = """
 SELECT uid, no, pool, compute_class, phase, cluster_id, host_id, end_reason, placed_at, running_at,
-       draining_at, deadline, ends_at, first_signal_at, left_at, removed_at
+       draining_at, deadline, ends_at, first_signal_at, left_at, removed_at,
+       (SELECT m.host_id FROM maintenances m WHERE m.node_uid = nodes.uid) AS pinned_host_id
 FROM nodes WHERE phase <> 'REMOVED' OR removed_at >= %s
 """
 _HOSTS = "SELECT id, name, pool, state, node_uid FROM hosts"
@@ -112,6 +113,7 @@ def _node(row: Row, *, gone: bool) -> NodeFact:
         removing_at=row["left_at"],
         removed_at=row["removed_at"],
         provider_gone_at=row["removed_at"] if gone else None,
+        pinned_host_id=row["pinned_host_id"],
     )
 
 

@@ -55,7 +55,26 @@ def one_occupant(snapshot: Snapshot) -> Iterator[str]:
     for pool in snapshot.pools:
         if pool.free != free[pool.name]:
             yield f"pool {pool.name} counts {pool.free} free hosts and has {free[pool.name]}"
+    yield from _pinned(snapshot)
     yield from _kept_promises(snapshot)
+
+
+def _pinned(snapshot: Snapshot) -> Iterator[str]:
+    """A host that is to be worked on, or is, is nobody's supply, and nobody else's new host."""
+    hosts = {host.id: host for host in snapshot.hosts}
+    for node in snapshot.nodes:
+        if node.compute_class is not ComputeClass.MAINTENANCE or node.phase not in (
+            Phase.PENDING,
+            Phase.RUNNING,
+        ):
+            continue
+        host = hosts.get(node.pinned_host_id or "")
+        if host is None:
+            yield f"maintenance {node.uid} names no host"
+        elif host.state is HostState.AVAILABLE:
+            yield f"host {host.id} is in maintenance and counted as supply"
+        elif node.host_id not in (None, host.id):
+            yield f"maintenance {node.uid} names host {host.id} and holds {node.host_id}"
 
 
 def _kept_promises(snapshot: Snapshot) -> Iterator[str]:

@@ -26,6 +26,7 @@ class NodeFact:
     removing_at:      when it left its cluster's count
     provider_gone_at: when the provider said "not found", wiped where that is due
     last_healthy_at:  last observation that proves it was there; None if that is not recorded
+    pinned_host_id:   of maintenance: the host that it waits for or holds
     """
 
     uid: str
@@ -46,6 +47,7 @@ class NodeFact:
     removed_at: datetime | None = None
     provider_gone_at: datetime | None = None
     last_healthy_at: datetime | None = None
+    pinned_host_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from ebbtide.core.nodes import ComputeClass, DrainKind, EndReason, Phase, first_
 from ebbtide.errors import Conflict
 from ebbtide.ids import Ids
 from ebbtide.settings import Settings
-from ebbtide.store import claims, clusters, nodes, pools, visits
+from ebbtide.store import claims, clusters, maintenance, nodes, pools, visits
 from ebbtide.store.db import Tx
 from ebbtide.store.nodes import Move, NewNode
 from ebbtide.store.pools import ClusterHolding, PoolRow
@@ -47,7 +47,7 @@ class Demand:
 
     @property
     def compute_class(self) -> ComputeClass:
-        return ComputeClass.STANDARD if self.kind is ClaimKind.STANDARD else ComputeClass.EXTERNAL
+        return ComputeClass(self.kind.value)
 
 
 class Planner:
@@ -69,15 +69,16 @@ class Planner:
         supply = capacity.supply(view, demand.hosts, reclaimable)
         if supply.short:
             raise _out_of_stock(pool, view, demand.hosts, await pools.count_reclaimable(tx, pool.name))
-        claim_id = await self._open_claim(tx, pool, demand)
+        claim_id = await self.open_claim(tx, pool, demand)
         hosts = await self._pick_free(tx, pool, view.free, supply.from_free, demand.cluster_id)
-        await self._place(tx, pool, demand, claim_id, hosts)
+        await self.place(tx, pool, demand, claim_id, hosts)
         if supply.to_take:
             await self._take(tx, pool, supply.to_take, claim_id, f"for {demand.told}")
         await claims.settle(tx, pool.name)
         return claim_id
 
-    async def _open_claim(self, tx: Tx, pool: PoolRow, demand: Demand) -> str:
+    async def open_claim(self, tx: Tx, pool: PoolRow, demand: Demand) -> str:
+        """Write a claim that has no nodes yet; answer its id."""
         claim_id = self._ids.uuid4()
         await claims.insert(
             tx,
@@ -92,25 +93,25 @@ class Planner:
         )
         return claim_id
 
-    async def _place(
+    async def place(
         self, tx: Tx, pool: PoolRow, demand: Demand, claim_id: str, hosts: Sequence[str]
-    ) -> None:
+    ) -> list[str]:
+        """Write a claim's nodes, as many as there are with these hosts; answer their uids."""
         given = [*hosts, *[None] * (demand.hosts - len(hosts))]
-        await nodes.place(
-            tx,
-            [
-                self._new_node(
-                    pool,
-                    demand.compute_class,
-                    demand.node_group,
-                    demand.cluster_id,
-                    demand.project_id,
-                    claim_id,
-                    host_id,
-                )
-                for host_id in given
-            ],
-        )
+        new = [
+            self._new_node(
+                pool,
+                demand.compute_class,
+                demand.node_group,
+                demand.cluster_id,
+                demand.project_id,
+                claim_id,
+                host_id,
+            )
+            for host_id in given
+        ]
+        await nodes.place(tx, new)
+        return [node.uid for node in new]
 
     def _new_node(
         self,
@@ -164,7 +165,7 @@ class Planner:
         by_uid = {one.uid: one for one in candidates}
         deadline = tx.now + timedelta(seconds=self._settings.drain_window_s)
         moves = [
-            _reclaim_move(tx.now, victim, by_uid[victim.uid], deadline, claim_id, why) for victim in victims
+            reclaim_move(tx.now, victim, by_uid[victim.uid], deadline, claim_id, why) for victim in victims
         ]
         moved = await nodes.move(tx, moves)
         # A node that went on by itself between the two reads is on its way out or broken: the next plan sees
@@ -175,7 +176,17 @@ class Planner:
     # -- the pool's regular plan
 
     async def assign(self, tx: Tx, pool: PoolRow) -> int:
-        """Give free hosts to promised nodes, the oldest claim first; answer how many."""
+        """Give free hosts to promised nodes, the oldest claim first; answer how many.
+
+        Hosts that were emptied to be worked on go to the maintenance that names them.
+        """
+        emptied = await nodes.move(
+            tx,
+            [
+                Move(one.node_uid, Phase.PENDING, Phase.RUNNING, host_id=one.host_id)
+                for one in await maintenance.emptied(tx, pool.name)
+            ],
+        )
         view = await pools.view(tx, pool)
         count = min(view.free_total, view.promised)
         waiting = await pools.waiting(tx, pool.name, count) if count else []
@@ -195,22 +206,22 @@ class Planner:
                 Move(one.uid, Phase.PENDING, first_phase(one.compute_class), host_id=host)
                 for one, host in zip(listed, ids, strict=False)
             ]
-        assigned = len(await nodes.move(tx, moves))
+        assigned = len(emptied) + len(await nodes.move(tx, moves))
         await claims.settle(tx, pool.name)
         return assigned
 
-    async def replan(self, tx: Tx, pool: PoolRow) -> int:
+    async def replan(self, tx: Tx, pool: PoolRow) -> list[str]:
         """Take further nodes when hosts that were promised will not come (broken, cordoned).
 
-        Answer how many.
+        Answer their uids.
         """
         view = await pools.view(tx, pool)
         missing = -view.unpromised
         if missing <= 0:
-            return 0
+            return []
         oldest = await pools.waiting(tx, pool.name, 1)
         claim_id = oldest[0].claim_id if oldest else None
-        return len(await self._take(tx, pool, missing, claim_id, "a promised host did not come back"))
+        return await self._take(tx, pool, missing, claim_id, "a promised host did not come back")
 
     async def replace_standard(self, tx: Tx, pool: PoolRow) -> int:
         """Promise hosts for standard nodes that failed or vanished, as many as there can be.
@@ -326,9 +337,10 @@ def _promised_standard(node: nodes.NodeRow) -> bool:
     return node.phase is Phase.PENDING and node.compute_class is ComputeClass.STANDARD
 
 
-def _reclaim_move(
+def reclaim_move(
     now: datetime, victim: Victim, node: Candidate, deadline: datetime, claim_id: str | None, why: str
 ) -> Move:
+    """How a preemptible node is taken back: with its notice, or at once while it does not run yet."""
     sentence = f"{why}: {victim.why}"
     stray = (
         node.phase is Phase.BOOTSTRAPPING and node.busy

@@ -10,16 +10,17 @@ from ebbtide.core.hosts import Bucket, HostState, bucket, split_headroom
 from ebbtide.core.metering import epoch_s
 from ebbtide.core.nodes import ComputeClass, Phase
 from ebbtide.core.pricing import Rate, half_price, rate_at
-from ebbtide.errors import BadInput, NotFound
+from ebbtide.errors import BadInput, Conflict, NotFound
 from ebbtide.ids import Ids
 from ebbtide.services.access import require_operator
 from ebbtide.services.audit import record
 from ebbtide.services.capacity import Planner
 from ebbtide.services.details import Caller, HostDetails, NodeDetails, PoolDetails
 from ebbtide.services.fleet_file import FleetFile, PoolSpec, parse
+from ebbtide.services.maintenance import Maintainer
 from ebbtide.services.views import node_details
 from ebbtide.settings import Settings
-from ebbtide.store import fleet, pools, reading, visits
+from ebbtide.store import fleet, maintenance, pools, reading, visits
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.fleet import HostRow
 from ebbtide.store.pools import PoolRow
@@ -99,6 +100,7 @@ class FleetService:
         self._ids = ids
         self._settings = settings
         self._planner = planner
+        self._maintainer = Maintainer(settings, ids, planner)
 
     # -- reading
 
@@ -113,7 +115,7 @@ class FleetService:
         """Hosts of a pool, or of all, with their occupants (operators)."""
         require_operator(caller)
         async with self._db.read() as tx:
-            return tuple(_host_details(row) for row in await fleet.hosts_of(tx, pool))
+            return tuple(host_details(row) for row in await fleet.hosts_of(tx, pool))
 
     async def nodes(self, caller: Caller, cluster_id: str | None = None) -> tuple[NodeDetails, ...]:
         """Nodes that are not removed, with the sentence of their last visit (operators)."""
@@ -149,7 +151,7 @@ class FleetService:
         self, caller: Caller, host: str, *, cordoned: bool, reason: str | None = None
     ) -> HostDetails:
         """Keep a host from new occupants, or let it have them again; the present one stays (operators).
-        Raises NotFound.
+        Raises NotFound, and Conflict while it is in maintenance.
 
         Letting it have them again also ends a quarantine.
         """
@@ -160,6 +162,12 @@ class FleetService:
             if row is None:
                 raise NotFound(f"there is no host {host[:80]!r}", param="host")
             await pools.lock(tx, row.pool)
+            if await maintenance.open_of(tx, row.id):
+                raise Conflict(
+                    f"{row.name} is in maintenance, which keeps it from new occupants; `ebbtide fleet hosts "
+                    f"return {row.name}` puts it back into service",
+                    code="in_maintenance",
+                )
             state = HostState.CORDONED if cordoned else HostState.AVAILABLE
             failures = row.boot_failures if cordoned else 0
             await fleet.set_host(
@@ -170,7 +178,7 @@ class FleetService:
             await record(tx, caller, "host.cordon", row.name, before={"state": row.state}, after=after)
             changed = await fleet.host_by_name(tx, host)
             assert changed is not None
-            return _host_details(changed)
+            return host_details(changed)
 
         return await self._db.run(work)
 
@@ -293,12 +301,11 @@ class FleetService:
         for row in hosts:
             if row.state is HostState.RETIRED:
                 continue
-            await fleet.set_host(
-                tx, row.id, state=HostState.RETIRED, retired_at=tx.now, state_reason=RETIRING
-            )
+            await fleet.retire(tx, row.id, RETIRING)
             await visits.hint(tx, Loop.FULFILLMENT, [row.pool])  # it may have been promised
-            where = report.kept if row.node_uid else report.done
-            where.append(f"host {row.name} {'leaves when it is free' if row.node_uid else 'retired'}")
+            lent = row.node_uid and not await self._end_maintenance(tx, row)
+            where = report.kept if lent else report.done
+            where.append(f"host {row.name} {'leaves when it is free' if lent else 'retired'}")
         left = {row.pool for row in await fleet.hosts_of(tx)}
         names = {pool.name for pool in file.pools}
         for pool in await pools.all_(tx):
@@ -314,6 +321,16 @@ class FleetService:
             if region.name not in used and region.name not in {one.name for one in file.regions}:
                 await fleet.retire_region(tx, region.name)
                 report.done.append(f"region {region.name} retired")
+
+    async def _end_maintenance(self, tx: Tx, row: HostRow) -> bool:
+        """End the maintenance of a host that leaves. Whether it is empty then."""
+        going_on = await maintenance.open_of(tx, row.id)
+        if going_on is None:
+            return False
+        pool = await pools.load(tx, row.pool)
+        assert pool is not None
+        await self._maintainer.end(tx, pool, going_on, "removed")
+        return row.node_uid == going_on.node_uid
 
 
 async def _refuse_fixed(tx: Tx, before: PoolRow, spec: PoolSpec) -> None:
@@ -337,8 +354,9 @@ async def _refuse_fixed(tx: Tx, before: PoolRow, spec: PoolSpec) -> None:
 async def _update_host(tx: Tx, row: HostRow, pool: str, block: str, report: _Report) -> None:
     changes: dict[str, object] = {}
     if row.state is HostState.RETIRED:
-        changes = {"state": HostState.AVAILABLE, "state_reason": None, "retired_at": None}
-        report.done.append(f"host {row.name} is back in the inventory")
+        state = await fleet.bring_back(tx, row.id)
+        still = "" if state is HostState.AVAILABLE else f", still {state}"
+        report.done.append(f"host {row.name} is back in the inventory{still}")
     if (row.pool, row.fabric_block) != (pool, block):
         changes |= {"pool": pool, "fabric_block": block}
         report.done.append(f"host {row.name} is now in pool {pool}, block {block}")
@@ -385,7 +403,7 @@ def _price(rate: Rate | None) -> int | None:
     return rate.microdollars_per_gpu_hour if rate else None
 
 
-def _host_details(row: HostRow) -> HostDetails:
+def host_details(row: HostRow) -> HostDetails:
     found = bucket(
         row.state,
         ComputeClass(row.node_class) if row.node_class else None,

@@ -147,6 +147,38 @@ async def set_host(tx: Tx, host_id: str, **values: object) -> None:
     await tx.conn.execute(sa.update(hosts).where(hosts.c.id == host_id).values(**values))
 
 
+async def retire(tx: Tx, host_id: str, why: str) -> None:
+    """Take a host out of the inventory; what it was is remembered for when it comes back."""
+    await tx.conn.execute(
+        sa.update(hosts)
+        .where(hosts.c.id == host_id, hosts.c.state != HostState.RETIRED)
+        .values(
+            state=HostState.RETIRED,
+            retired_at=tx.now,
+            state_reason=why,
+            state_before=hosts.c.state,
+            reason_before=hosts.c.state_reason,
+        )
+    )
+
+
+async def bring_back(tx: Tx, host_id: str) -> HostState:
+    """Put a retired host back into the inventory, as cordoned or quarantined as it was; answer its state."""
+    result = await tx.conn.execute(
+        sa.update(hosts)
+        .where(hosts.c.id == host_id)
+        .values(
+            state=sa.func.coalesce(hosts.c.state_before, HostState.AVAILABLE.value),
+            state_reason=hosts.c.reason_before,
+            retired_at=None,
+            state_before=None,
+            reason_before=None,
+        )
+        .returning(hosts.c.state)
+    )
+    return HostState(result.scalar_one())
+
+
 async def quarantine(tx: Tx, host_id: str, reason: str) -> None:
     """Take a host out of use that keeps failing; one that is cordoned or retired stays as it is."""
     await tx.conn.execute(

@@ -273,13 +273,17 @@ async def _occupy(tx: Tx, moved: Sequence[Moved]) -> None:
 
 
 async def _vacate(tx: Tx, moved: Sequence[Moved], cooldown_s: int) -> None:
-    """Free hosts. Those given back by demand that displaces rest, and those taken for no claim."""
+    """Free hosts. Those given back by demand that displaces rest, and those taken for no claim.
+
+    What was worked on does not: nobody is about to want it back.
+    """
     if not moved:
         return
     await tx.conn.execute(
         sa.text("""
         UPDATE hosts h SET node_uid = NULL, lendable_at = CASE
-            WHEN n.compute_class <> 'preemptible' OR (n.end_reason = 'preempted' AND n.taken_for IS NULL)
+            WHEN n.compute_class IN ('standard', 'external')
+              OR (n.end_reason = 'preempted' AND n.taken_for IS NULL)
             THEN CAST(:until AS timestamptz) END
         FROM nodes n WHERE n.uid = h.node_uid AND n.uid = ANY(:uids)
         """),

@@ -26,7 +26,7 @@ class Fulfillment(SingleVisits):
             taken = await self._planner.replan(tx, pool)
             lent, again = await self._planner.refill(tx, pool)
             sentence = (
-                f"{assigned} hosts to claims, {replaced} standard nodes replaced, {taken} more "
+                f"{assigned} hosts to claims, {replaced} standard nodes replaced, {len(taken)} more "
                 f"taken, {lent} hosts lent"
             )
             return await finish(tx, visit, Outcome(sentence, again))

@@ -33,6 +33,7 @@ class ImportCluster(Wire):
     num_preemptible_gpus: GpuCount | None = None
     project_id: Name | None = None
     placement: Literal["open", "explicit"] | None = None
+    volume_id: Name | None = None
 
 
 class RenewImport(Wire):
@@ -59,6 +60,7 @@ async def import_cluster(context: Ctx, caller: Operator, request: Request) -> Fa
         num_preemptible_gpus=body.num_preemptible_gpus or 0,
         project_id=body.project_id,
         placement=body.placement or "open",
+        volume_id=body.volume_id,
     )
     made = await context.services.imports.create(caller, order, replay_of(request, sent))
     return FastJSON(render.cluster(made, aliases=context.aliases))

@@ -249,6 +249,7 @@ class ImportOrder:
     kubeconfig:        our way in, as YAML
     standard_selector: the labels of its own nodes
     placement:         `open`, or `explicit` if its preemptible nodes are to be tainted
+    volume_id:         a volume that there is; it will stand in the cluster
     """
 
     cluster_name: str
@@ -259,6 +260,7 @@ class ImportOrder:
     num_preemptible_gpus: int = 0
     project_id: str | None = None
     placement: str = "open"
+    volume_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

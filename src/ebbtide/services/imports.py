@@ -11,6 +11,7 @@ from ebbtide.core.clusters import ClusterPhase
 from ebbtide.errors import BadInput, Conflict, NotFound
 from ebbtide.ids import Ids, is_uuid4
 from ebbtide.services import quotas, replays
+from ebbtide.services import volumes as volume_services
 from ebbtide.services.access import require_operator
 from ebbtide.services.audit import record
 from ebbtide.services.clusters import ClusterService, check_counts
@@ -109,6 +110,14 @@ class ImportService:
             placement=order.placement,
             driver_kubeconfig=tx.sealer.seal(order.kubeconfig),
         )
+        if order.volume_id is not None:
+            await volume_services.attach(
+                tx,
+                volume_id=order.volume_id,
+                cluster_id=cluster_id,
+                project_id=project_id,
+                region=order.region,
+            )
         await visits.hint(tx, Loop.CLUSTER, [cluster_id])
         await replays.remember(tx, caller, replay, cluster_id)
         after = {

@@ -90,12 +90,14 @@ class Deletion:
     """gone:  the provider has nothing left for this node ("not found").
     wiped: its disks carry nothing of the tenant, or its pool's wipe policy leaves that to the next boot
     wiped_by: what wiped them, in its own words; empty when nothing did
+    untouched: no machine of this node ever was on its host
     """
 
     gone: bool
     wiped: bool
     why: str = ""
     wiped_by: str = ""
+    untouched: bool = False
 
 
 @dataclass(frozen=True, slots=True)

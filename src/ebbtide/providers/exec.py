@@ -92,7 +92,7 @@ class ExecProvider:
         held = await self._memory.recall(node_uid, self._hold_s("delete"))
         if held is None:
             await self._memory.bury(node_uid)
-            return Deletion(gone=True, wiped=True, wiped_by="no machine was ever started")
+            return Deletion(gone=True, wiped=True, untouched=True)
         if held.gone:
             await self._memory.let_go(held)
             return Deletion(gone=True, wiped=True, wiped_by=held.wiped_by)

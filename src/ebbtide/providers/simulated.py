@@ -80,7 +80,8 @@ class SimulatedProvider:
     async def delete(self, node_uid: str) -> Deletion:
         with translated():
             progress = self._world.delete_instance(node_uid)
-        return Deletion(progress.gone, progress.wiped, progress.why)
+        wiped_by = "the simulated fleet" if progress.wiped else ""
+        return Deletion(progress.gone, progress.wiped, progress.why, wiped_by)
 
     async def create_control_plane(self, cluster_id: str, name: str) -> ControlPlane:
         with translated():

@@ -104,3 +104,18 @@ async def failed_joins(tx: Tx, cluster_id: str) -> int:
         )
     ).scalar_one()
     return found
+
+
+async def came_up_since(tx: Tx, pool: str, since: datetime) -> bool:
+    """Whether some machine of the pool, placed since then, came up."""
+    found: bool = (
+        await tx.conn.execute(
+            sa.text("""
+            SELECT EXISTS (
+                SELECT 1 FROM nodes WHERE pool = :pool AND placed_at >= :since AND cluster_id IS NOT NULL
+                  AND (phase IN ('BOOTSTRAPPING', 'RUNNING', 'DRAINING') OR running_at IS NOT NULL))
+            """),
+            {"pool": pool, "since": since},
+        )
+    ).scalar_one()
+    return found

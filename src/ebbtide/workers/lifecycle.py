@@ -12,19 +12,30 @@ import structlog
 
 from ebbtide.core import events, marks
 from ebbtide.core.nodes import ComputeClass, DrainKind, EndReason, Phase
+from ebbtide.core.wipes import wipes_first
 from ebbtide.drivers.base import Driver, DriverError, NodeRef, NodeSeen
-from ebbtide.providers.base import Instance, InstanceOrder, InstanceState, OutOfCapacity, Permanent, Provider
+from ebbtide.providers.base import (
+    Instance,
+    InstanceOrder,
+    InstanceState,
+    OutOfCapacity,
+    Permanent,
+    Provider,
+    ProviderError,
+)
 from ebbtide.settings import Settings
-from ebbtide.store import clusters, fleet, nodes, pools, reading, visits
+from ebbtide.store import clusters, fleet, nodes, pools, reading, visits, wipes
 from ebbtide.store.clusters import ClusterRow
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.nodes import Move, NodeRow
 from ebbtide.store.visits import Loop, Visit
+from ebbtide.store.wipes import HostTerms
 from ebbtide.workers.drain import Drains
 from ebbtide.workers.drain_record import closing
 from ebbtide.workers.outcome import Answer, Later, Outcome, finish, only
 from ebbtide.workers.refs import cluster_ref
 from ebbtide.workers.single import SingleVisits
+from ebbtide.workers.wiping import machine_is_gone, machine_is_up
 
 log = structlog.get_logger()
 
@@ -71,14 +82,15 @@ class Lifecycle(SingleVisits):
     async def _schedule(self, visit: Visit, node: NodeRow) -> Answer:
         async with self._db.read() as tx:
             cluster = await clusters.load(tx, node.cluster_id or "")
+            terms = await wipes.terms(tx, node.host_id or "")
         if cluster is None or not cluster.control_plane_ready:
             return only(visit, Outcome("waiting for the cluster's control plane"))
         visit.check(self._db.clock.now())
         try:
             join = await self._driver.join_data(cluster_ref(self._db, node), NodeRef(node.uid, node.name))
-            instance = await self._provider.create(_order(node, cluster, join))
-        except (OutOfCapacity, Permanent) as refusal:
-            return await self._give_up(visit, node, refusal.message)
+            instance = await self._provider.create(_order(node, cluster, join, terms))
+        except (ProviderError, DriverError) as refusal:
+            return await self._refused(visit, node, refusal)
 
         async def write(tx: Tx) -> Outcome:
             move = Move(
@@ -94,17 +106,39 @@ class Lifecycle(SingleVisits):
 
         return Later(write)
 
+    async def _refused(self, visit: Visit, node: NodeRow, refusal: ProviderError | DriverError) -> Outcome:
+        """Give the node up, if that was final or went on for too long; else the visit is tried again.
+
+        What went on for too long is the host's fault only if other machines of its pool came up meanwhile: an
+        outage of whatever makes them quarantines nobody.
+        """
+        if isinstance(refusal, OutOfCapacity | Permanent):
+            return await self._give_up(visit, node, refusal.message)
+        limit_s = self._settings.join_limit_s
+        if self._db.clock.now() < node.placed_at + timedelta(seconds=limit_s):
+            raise refusal
+        async with self._db.read() as tx:
+            others = await reading.came_up_since(tx, node.pool, node.placed_at)
+        fault = others and isinstance(refusal, ProviderError)
+        why = f"{refusal.message}; given up after {limit_s} s"
+        return await self._give_up(visit, node, why, hosts_fault=fault)
+
     async def _boot(self, visit: Visit, node: NodeRow) -> Answer:
-        instance = await self._provider.status(node.uid)
+        try:
+            instance = await self._provider.status(node.uid)
+        except ProviderError as refusal:
+            return await self._refused(visit, node, refusal)
         if instance is None or instance.state in (InstanceState.FAILED, InstanceState.STOPPED):
             return await self._give_up(visit, node, _failure(instance))
         if instance.state is InstanceState.UP:
 
             async def write(tx: Tx) -> Outcome:
                 move = Move(node.uid, Phase.BOOTING, Phase.BOOTSTRAPPING, address=instance.address or None)
-                return await self._moved(
+                outcome = await self._moved(
                     tx, visit, move, Outcome("the machine is up; joining the cluster", tx.now)
                 )
+                await machine_is_up(tx, node, instance)
+                return outcome
 
             return Later(write)
         return await self._wait_to_join(visit, node, "the machine is booting")
@@ -243,6 +277,7 @@ class Lifecycle(SingleVisits):
             move = Move(node.uid, Phase.REMOVING, Phase.REMOVED)
             moved = await nodes.move(tx, [move], cooldown_s=self._settings.cooldown_s)
             await fleet.take_back(tx, node.host_id or "")
+            await machine_is_gone(tx, node, deletion)
             return await finish(
                 tx, visit, Outcome("removed; the host is free" if moved else "somebody was faster")
             )
@@ -326,7 +361,7 @@ class Lifecycle(SingleVisits):
         return await finish(tx, visit, outcome)
 
 
-def _order(node: NodeRow, cluster: ClusterRow, join: Mapping[str, str]) -> InstanceOrder:
+def _order(node: NodeRow, cluster: ClusterRow, join: Mapping[str, str], terms: HostTerms) -> InstanceOrder:
     return InstanceOrder(
         node_uid=node.uid,
         node_name=node.name,
@@ -346,6 +381,8 @@ def _order(node: NodeRow, cluster: ClusterRow, join: Mapping[str, str]) -> Insta
         ),
         taints=marks.taints(node.compute_class, explicit=cluster.placement == "explicit"),
         join=join,
+        wipe=terms.policy,
+        wipe_first=wipes_first(terms.policy, terms.unwiped_project, node.project_id or ""),
     )
 
 

@@ -15,7 +15,7 @@ def _of_kind(objects: list[Json], kind: str) -> list[Json]:
 def test_a_user_is_bound_everywhere() -> None:
     objects = manifests(Account.user("tide"))
     bindings = [each for each in objects if each["kind"].endswith("Binding") and "roleRef" in each]
-    assert len(bindings) == 3
+    assert len(bindings) == 4
     for each in bindings:
         assert each["subjects"] == [{"kind": "User", "name": "tide", "apiGroup": "rbac.authorization.k8s.io"}]
     (flow,) = _of_kind(objects, "FlowSchema")
@@ -30,7 +30,8 @@ def test_a_service_account_comes_with_its_token() -> None:
     assert objects[2]["metadata"]["annotations"] == {"kubernetes.io/service-account.name": "lender"}
     (binding,) = _of_kind(objects, "ClusterRoleBinding")
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "lender", "namespace": "tide"}]
-    guard = _of_kind(objects, "ValidatingAdmissionPolicy")[0]
+    limits, guard = _of_kind(objects, "ValidatingAdmissionPolicy")
+    assert "system:serviceaccount:tide:lender" in limits["spec"]["matchConditions"][0]["expression"]
     assert "system:serviceaccount:tide:lender" in guard["spec"]["matchConditions"][0]["expression"]
 
 
@@ -38,9 +39,12 @@ def test_policies_are_there_when_asked_for() -> None:
     def kinds(**wanted: bool) -> set[str]:
         return {each["kind"] for each in manifests(Account(), **wanted)}
 
-    assert not any("Policy" in kind for kind in kinds())
+    assert "MutatingAdmissionPolicy" not in kinds(guard=True)
     assert "MutatingAdmissionPolicy" in kinds(explicit=True)
-    assert "ValidatingAdmissionPolicy" in kinds(guard=True)
+    names = {each["metadata"]["name"] for each in manifests(Account())}
+    assert "ebbtide-limits" in names
+    assert "ebbtide-guard" not in names
+    assert "ebbtide-guard" in {each["metadata"]["name"] for each in manifests(Account(), guard=True)}
 
 
 @pytest.mark.parametrize("name", ["", "a b", "x'", 'x"', "-x", "a\nb", "x" * 300])
@@ -67,6 +71,7 @@ def test_secrets_are_reached_in_one_namespace_only() -> None:
     assert {each.namespace for each in found if each.resource == "secrets"} == {"kube-system"}
     assert Right("create", "", "pods", "eviction") in found
     assert len(found) == len(set(found))
+    assert {each.verb for each in found if each.resource == "secrets"} == {"create", "patch", "delete"}
     assert not any("*" in (each.verb, each.group, each.resource) for each in found)
     assert str(Right("delete", "coordination.k8s.io", "leases", "", "kube-node-lease")) == (
         "delete leases in kube-node-lease"

@@ -1,8 +1,8 @@
 """What Ebbtide may do in a cluster, as objects: its role and bindings, its seats in the API server, and,
 where wanted, the policies of placement `explicit` and of the guard.
 
-The files are in `manifests/`; here the account is filled in. docs/access-in-clusters.md says what each right
-is for.
+The files are in `manifests/`: what roles cannot say is said by the policy `ebbtide-limits`. Here the account
+is filled in. docs/access-in-clusters.md says what each right is for.
 """
 
 from __future__ import annotations
@@ -74,18 +74,23 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One verb on one resource. namespace: None is all of them, or a resource without namespaces."""
+    """One verb on one resource.
+
+    namespace: None is all of them, or a resource without namespaces. name: None is all objects
+    """
 
     verb: str
     group: str
     resource: str
     subresource: str = ""
     namespace: str | None = None
+    name: str | None = None
 
     def __str__(self) -> str:
         what = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        named = f" {self.name}" if self.name else ""
         where = f" in {self.namespace}" if self.namespace else ""
-        return f"{self.verb} {what}{where}"
+        return f"{self.verb} {what}{named}{where}"
 
 
 def manifests(account: Account, *, explicit: bool = False, guard: bool = False) -> list[Json]:
@@ -94,7 +99,7 @@ def manifests(account: Account, *, explicit: bool = False, guard: bool = False) 
     explicit: with the policy that lets pods which select the class onto tainted preemptible nodes
     guard:    with the policy that keeps our marks on nodes ours
     """
-    names = ["rights", "flow"] + ["placement-explicit"] * explicit + ["guard"] * guard
+    names = ["rights", "limits", "flow"] + ["placement-explicit"] * explicit + ["guard"] * guard
     objects = list(_service_account(account)) if account.namespace else []
     for name in names:
         objects += [_filled(each, account) for each in _read(name, account)]
@@ -123,6 +128,7 @@ async def may(client: KubeClient, right: Right) -> bool:
         "resource": right.resource,
         "subresource": right.subresource,
         "namespace": right.namespace or "",
+        "name": right.name or "",
     }
     review = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -186,5 +192,6 @@ def _rights(objects: Iterable[Json]) -> Iterator[Right]:
             for group in rule["apiGroups"]:
                 for named in rule["resources"]:
                     resource, _, sub = named.partition("/")
+                    (name,) = rule.get("resourceNames", [None])
                     for verb in rule["verbs"]:
-                        yield Right(verb, group, resource, sub, each["metadata"].get("namespace"))
+                        yield Right(verb, group, resource, sub, each["metadata"].get("namespace"), name)

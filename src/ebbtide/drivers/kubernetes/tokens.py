@@ -53,7 +53,7 @@ async def token(client: KubeClient, node: NodeRef, now: datetime) -> str:
         try:
             present = await client.create(path(), _secret(node, secret, now))
         except Conflict:  # another worker made it meanwhile
-            present = await client.get(path(node.uid))
+            present = await client.patch(path(node.uid), {})
     elif _ends_at(present) < now + timedelta(seconds=LIFE_S // 2):
         body = {"data": {"expiration": _encoded(rfc3339(now + timedelta(seconds=LIFE_S)))}}
         present = await client.patch(path(node.uid), body)
@@ -62,7 +62,7 @@ async def token(client: KubeClient, node: NodeRef, now: datetime) -> str:
 
 async def _read(client: KubeClient, node: NodeRef) -> Json | None:
     try:
-        return await client.get(path(node.uid))
+        return await client.patch(path(node.uid), {})  # the right to get would be one to all Secrets
     except NotFound:
         return None
 

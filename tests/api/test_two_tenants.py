@@ -66,6 +66,13 @@ ROUTES = {
     f"POST {_REMEDIATIONS}/{{remediation_id}}/cancel": Kind.OBJECT,
     "GET /v1/clusters/{cluster_id}/events": Kind.OBJECT,
     "GET /v1/clusters/{cluster_id}/events/stream": Kind.OBJECT,
+    "GET /v1/clusters/{cluster_id}/drains": Kind.OBJECT,
+    "GET /v1/clusters/{cluster_id}/drains/{node}": Kind.OBJECT,
+    "GET /v1/clusters/{cluster_id}/settings": Kind.OBJECT,
+    "PATCH /v1/clusters/{cluster_id}/settings": Kind.OBJECT,
+    "GET /v1/clusters/{cluster_id}/history": Kind.OBJECT,
+    "GET /v1/capacity": Kind.COMMON,
+    "GET /v1/capacity/history": Kind.COMMON,
     "GET /v1/usage": Kind.LIST,
     "GET /v1/webhooks": Kind.LIST,
     "POST /v1/webhooks": Kind.COMMON,
@@ -92,12 +99,13 @@ BODIES: dict[str, list[Any]] = {
     "POST /v1/keys": [{"project": "{project}"}, {"project": "{slug}", "role": "admin"}],
     "POST /v1/keys/{key_id}/rotate": [{}, {"overlap_s": 0}],
     "POST /v1/webhooks": [_WEBHOOK],
+    "PATCH /v1/clusters/{cluster_id}/settings": [{}, {"warn_first_s": 60}, {"placement": "explicit"}],
     f"POST {_REMEDIATIONS}": [{"mode": "REMEDIATION_MODE_VM_ONLY"}],
 }
 # Names of query parameters for what `Things` calls otherwise.
 FILTERS = {"projectId": "project", "project_id": "project", "cluster_id": "cluster_id"}
 NOT_FILTERS = frozenset(
-    {"after", "before", "limit", "from", "to", "by", "last-event-id"}
+    {"after", "before", "limit", "from", "to", "by", "last-event-id", "region", "gpu_type"}
     | {"mode", "state", "trigger", "page_size", "page_token", "order_by"}
 )
 

@@ -39,7 +39,8 @@ READS = {
     "clusters.events", "clusters.list", "clusters.regions", "clusters.retrieve", "fleet.hosts", "fleet.nodes",
     "fleet.ownership", "fleet.pools", "metrics.snapshot", "remediations.list", "remediations.retrieve",
     "usage.read", "volumes.list", "volumes.retrieve", "webhooks.deliveries", "webhooks.list",
-    "why.node", "why.target",
+    "why.node", "why.target", "receipts.list", "receipts.retrieve", "cluster_settings.read",
+    "supply.now", "supply.history", "supply.cluster_history",
 }  # fmt: skip
 
 
@@ -126,6 +127,13 @@ def _changes() -> list[Change]:
             "cluster.update",
             before=sizes[0],
             after=sizes[1],
+        ),
+        Change(
+            "cluster_settings.update",
+            lambda d: d.services.cluster_settings.update(d.tenant, d.ids["cluster"], warn_first_s=60),
+            "cluster.settings",
+            before={"warn_first_s": 0},
+            after={"warn_first_s": 60},
         ),
         Change(
             "remediations.create",

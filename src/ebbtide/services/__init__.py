@@ -13,13 +13,16 @@ from ebbtide.services.access import AccessService
 from ebbtide.services.audit import AuditService
 from ebbtide.services.capacity import Planner
 from ebbtide.services.claims import ClaimService
+from ebbtide.services.cluster_settings import ClusterSettingsService
 from ebbtide.services.clusters import ClusterService
 from ebbtide.services.fleet import FleetService
 from ebbtide.services.fleet_file import FleetFile
 from ebbtide.services.hosts import HostService
 from ebbtide.services.imports import CheckKubeconfig, ImportService, no_imports
 from ebbtide.services.metrics import MetricsService
+from ebbtide.services.receipts import ReceiptService
 from ebbtide.services.remediations import RemediationService
+from ebbtide.services.supply import SupplyService
 from ebbtide.services.usage import UsageService
 from ebbtide.services.volumes import VolumeService
 from ebbtide.services.webhooks import WebhookService
@@ -43,6 +46,9 @@ class Services:
     metrics: MetricsService
     remediations: RemediationService
     why: WhyService
+    receipts: ReceiptService
+    cluster_settings: ClusterSettingsService
+    supply: SupplyService
 
 
 def build(
@@ -74,4 +80,7 @@ def build(
         metrics=MetricsService(db),
         remediations=RemediationService(db, ids, settings),
         why=WhyService(db),
+        receipts=ReceiptService(db),
+        cluster_settings=ClusterSettingsService(db, settings),
+        supply=SupplyService(db, settings),
     )

@@ -56,8 +56,8 @@ class ClusterSettingsService:
         longest = longest_warning_s(self._settings.drain)
         if warn_first_s is not None and not 0 <= warn_first_s <= longest:
             raise BadInput(
-                f"warn_first_s must be between 0 and {longest}, got {warn_first_s}: SIGTERM has to come early "
-                f"enough for pods to use what is left of the {self._settings.drain_window_s} s",
+                f"warn_first_s must be between 0 and {longest}, got {warn_first_s}: SIGTERM has to come "
+                f"early enough for pods to use what is left of the {self._settings.drain_window_s} s",
                 param="warn_first_s",
             )
         if placement is not None and placement not in PLACEMENTS:

@@ -16,7 +16,7 @@ MOST_STAYS = 5_000  # of a pool: where there are more, the window is shorter
 
 @dataclass(frozen=True, slots=True)
 class PoolHistory:
-    """since: where the window begins. stays: by cluster, those that touch it. targets: by cluster, in order."""
+    """since: where the window begins. stays, targets: by cluster, those that touch it, in order."""
 
     since: datetime
     stays: dict[str, list[Stay]]

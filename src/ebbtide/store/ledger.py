@@ -5,6 +5,7 @@ Credits and corrections, each once by its reference.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -58,4 +59,19 @@ async def read(
         values = dict(row._mapping)
         name = values.pop("node_name")
         found.append((LedgerRow(**values), name))
+    return found
+
+
+async def of_nodes(tx: Tx, project_id: str, node_uids: Sequence[str]) -> dict[str, list[LedgerRow]]:
+    """Entries about nodes of one project, by node uid, in order."""
+    rows = await tx.conn.execute(
+        sa.text("""
+        SELECT ref, kind, project_id, cluster_id, node_uid, gpu_seconds, microdollars, note, at
+        FROM ledger_entries WHERE project_id = :project AND node_uid = ANY(:uids) ORDER BY no
+        """),
+        {"project": project_id, "uids": list(node_uids)},
+    )
+    found: dict[str, list[LedgerRow]] = {}
+    for row in rows:
+        found.setdefault(row.node_uid, []).append(LedgerRow(**row._mapping))
     return found

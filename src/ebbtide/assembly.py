@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import structlog
 import yaml
 from fastapi import FastAPI
 
@@ -54,7 +55,10 @@ from ebbtide.workers.remediation import Remediations
 from ebbtide.workers.retention import Retention
 from ebbtide.workers.runner import Findings, Runner
 from ebbtide.workers.volumes import Volumes
+from ebbtide.workers.watches import Watches
 from ebbtide.workers.webhook_sender import HttpSender, Sender
+
+log = structlog.get_logger()
 
 KEYS_VARIABLE = "EBBTIDE_SECRET_KEYS"
 KEEP_TIME_S = 10.0
@@ -209,11 +213,16 @@ class System:
         beside = [asyncio.create_task(self._watch())] if self.world else []
         if self.listen_url:
             beside.append(asyncio.create_task(hints.listen(self.listen_url, self.runner.wake)))
+        if self.backend.watcher:
+            beside.append(asyncio.create_task(Watches(self.db, self.backend.watcher).run()))
+        for task in beside:
+            task.add_done_callback(_say_if_failed)
         try:
             await self.runner.run(stop)
         finally:
             for task in beside:
                 task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
             await self.runner.end()
 
     async def keep_time(self) -> None:
@@ -246,6 +255,12 @@ class System:
         if self.world:
             self.world.close()
         await self.db.close()
+
+
+def _say_if_failed(task: asyncio.Task[None]) -> None:
+    """What runs beside the loops makes them faster; without it they still do all there is to do."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("hints come later from now on", why=repr(error))
 
 
 async def hint_changes(tx: Tx, cluster_ids: list[str]) -> None:

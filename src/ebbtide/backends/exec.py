@@ -6,6 +6,7 @@ from ebbtide.backends.base import Backend, Setup, server_of
 from ebbtide.backends.memory import StoredMemory
 from ebbtide.backends.storage import storage_of
 from ebbtide.drivers.kubernetes.driver import KubernetesDriver
+from ebbtide.drivers.kubernetes.watcher import KubernetesWatcher
 from ebbtide.errors import StartupError
 from ebbtide.kube.client import Clients
 from ebbtide.playground.world import World
@@ -25,6 +26,7 @@ def make(setup: Setup) -> Backend:
         ),
         KubernetesDriver(clients, setup.clock, aliases=setup.settings.event_aliases),
         storage_of(setup.settings, World(setup.clock)),
+        watcher=KubernetesWatcher(clients),
         check_kubeconfig=server_of,
         close=clients.close,
     )

@@ -8,7 +8,7 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -105,11 +105,11 @@ class StandardNode:
 class Watcher(Protocol):
     """Tells early that something changed in a cluster. Only a hint: a fresh read decides."""
 
-    def changes(self, cluster: ClusterRef) -> AsyncIterator[frozenset[str]]:
-        """Uids (the ledger's) of nodes about which something changed, while it is iterated: the node
-        itself, or a pod on it. Survives whatever happens to the connection; after a gap in which something
-        may
-        have been missed it answers every node. Never raises for trouble in the cluster.
+    def changes(self, cluster: ClusterRef) -> AsyncGenerator[frozenset[str], None]:
+        """Uids (the ledger's) of nodes about which something changed, while it is iterated: the node itself,
+        or a pod on it. At first every node. Survives whatever happens to the connection, and misses nothing
+        that did not come and go meanwhile. Never raises for trouble in the cluster; ends by itself only
+        where its kubeconfig is of no use.
         """
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -151,7 +151,7 @@ class KubeClient:
 
     async def watch(
         self, path: str, *, resource_version: str, watch_s: int = _WATCH_S, **params: Param
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent, None]:
         """Events after that version over one connection, bookmarks included.
 
         Ends when the server ends it, after `watch_s` at the latest; a connection that has died without a

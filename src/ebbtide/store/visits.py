@@ -171,17 +171,17 @@ def finish_at_commit(tx: Tx, one: Finish) -> None:
     _pending(tx).finishes.append(one)
 
 
-async def wake_existing(tx: Tx, loop: Loop, keys: Sequence[str]) -> None:
-    """Make due now those of the visits that there are; unlike a hint it makes none."""
+async def wake_existing(tx: Tx, loop: Loop, keys: Sequence[str], *, due_at: datetime | None = None) -> None:
+    """Make due those of the visits that there are, now or at that instant; unlike a hint it makes none."""
     result = await tx.conn.execute(
         sa.text("""
-        UPDATE visits SET due_at = LEAST(COALESCE(due_at, :now), :now), hints = hints + 1
+        UPDATE visits SET due_at = LEAST(COALESCE(due_at, :due), :due), hints = hints + 1
         WHERE (loop, key) IN (SELECT loop, key FROM visits WHERE loop = :loop AND key = ANY(:keys) ORDER BY
         key FOR UPDATE)
         """),
-        {"loop": loop, "keys": list(keys), "now": tx.now},
+        {"loop": loop, "keys": list(keys), "due": due_at or tx.now},
     )
-    if result.rowcount:
+    if result.rowcount and (due_at is None or due_at <= tx.now):
         tx.wake(loop)
 
 

@@ -1,0 +1,192 @@
+"""An API server that answers at once and knows nothing: what is left is what the client costs.
+
+python benchmarks/_mock_api.py NODES PODS      prints its port, serves until its standard input ends
+
+Answers are made beforehand. Lists: pods of a node (`fieldSelector=spec.nodeName=...`), nodes, and empty ones of
+everything else. Whatever is created or patched is answered with an object of its kind, deletions with the pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+from urllib.parse import unquote
+
+Json = dict[str, Any]
+
+
+def pod(node: str, at: int) -> Json:
+    """A running pod as API servers show them: some 4 kB."""
+    name = f"train-{node}-{at}"
+    uid = f"00000000-0000-4000-8000-{abs(hash(name)) % 10**12:012}"
+    managed = [
+        {
+            "manager": manager,
+            "operation": "Update",
+            "apiVersion": "v1",
+            "time": "2026-01-01T00:00:00Z",
+            "fieldsType": "FieldsV1",
+            "fieldsV1": {f"f:{part}": {f"f:{at}": {} for at in range(24)} for part in ("spec", "status")},
+        }
+        for manager in ("kube-controller-manager", "kubelet")
+    ]
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": uid,
+            "resourceVersion": "1000",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"app": "train", "batch.kubernetes.io/job-name": "train"},
+            "ownerReferences": [
+                {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j", "controller": True}
+            ],
+            "managedFields": managed,
+        },
+        "spec": {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": 300,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "registry.example/train:1",
+                    "command": ["python", "train.py"],
+                    "env": [{"name": f"VARIABLE_{at}", "value": "x" * 20} for at in range(12)],
+                    "resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}},
+                }
+            ],
+            "tolerations": [
+                {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute"}
+                for key in ("not-ready", "unreachable")
+            ],
+        },
+        "status": {
+            "phase": "Running",
+            "startTime": "2026-01-01T00:00:01Z",
+            "conditions": [
+                {"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}
+                for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+            ],
+            "containerStatuses": [
+                {
+                    "name": "main",
+                    "image": "registry.example/train:1",
+                    "imageID": "sha256:0",
+                    "restartCount": 0,
+                    "ready": True,
+                    "state": {"running": {"startedAt": "2026-01-01T00:00:01Z"}},
+                }
+            ],
+        },
+    }
+
+
+def node(name: str) -> Json:
+    """A node of ours, Ready. Its ledger uid is its name."""
+    return {
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "resourceVersion": "1000",
+            "labels": {"ebbtide/node-uid": name, "together.ai/compute-class": "preemptible"},
+        },
+        "spec": {},
+        "status": {
+            "allocatable": {"nvidia.com/gpu": "8"},
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}],
+        },
+    }
+
+
+def names(nodes: int) -> list[str]:
+    return [f"node-{at:04}" for at in range(nodes)]
+
+
+class Answers:
+    """What is answered to which request."""
+
+    def __init__(self, nodes: int, pods: int) -> None:
+        named = names(nodes)
+        self._of_node = {
+            name: _listed("PodList", "v1", [pod(name, at) for at in range(pods)]) for name in named
+        }
+        self._nodes = _listed("NodeList", "v1", [node(name) for name in named])
+        self._node = {name: _answer(node(name)) for name in named}
+        self._pod = _answer(pod("node-0000", 0))
+        self._version = _answer({"major": "1", "minor": "37", "gitVersion": "v1.37.2"})
+        self._none = _listed("List", "v1", [])
+
+    def to(self, method: str, target: str) -> bytes:
+        path, _, query = target.partition("?")
+        parts = path.strip("/").split("/")
+        if "nodes" in parts and parts[-1] != "nodes":
+            return self._node[parts[parts.index("nodes") + 1]]
+        if method == "GET" and parts[-1] == "nodes":
+            return self._nodes
+        if method == "GET" and parts[-1] == "pods":
+            return self._of_node.get(unquote(query).partition("spec.nodeName=")[2].partition("&")[0], self._none)
+        if parts[-1] == "version":
+            return self._version
+        if method == "GET" and "pods" not in parts:
+            return self._none
+        return self._pod
+
+
+def _listed(kind: str, version: str, items: list[Json]) -> bytes:
+    return _answer(
+        {"kind": kind, "apiVersion": version, "metadata": {"resourceVersion": "1000"}, "items": items}
+    )
+
+
+def _answer(content: Json) -> bytes:
+    body = json.dumps(content, separators=(",", ":")).encode()
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+class Connection(asyncio.Protocol):
+    """As little HTTP as a client needs."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+        self._buffer = b""
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
+            head = self._buffer[:end].decode("latin-1")
+            length = 0
+            for line in head.split("\r\n")[1:]:
+                name, _, value = line.partition(":")
+                if name.lower() == "content-length":
+                    length = int(value)
+            if len(self._buffer) < end + 4 + length:
+                return
+            self._buffer = self._buffer[end + 4 + length :]
+            method, target, _ = head.split(" ", 2)
+            assert self._transport is not None
+            self._transport.write(self._answers.to(method, target))
+
+
+async def main() -> None:
+    answers = Answers(int(sys.argv[1]), int(sys.argv[2]))
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Connection(answers), "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    server.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

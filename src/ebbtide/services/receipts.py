@@ -110,7 +110,7 @@ class ReceiptService:
             cluster = await cluster_of(tx, caller, cluster_id)
             older_than = await receipts.drain(tx, cluster.id, before) if before else None
             if before and older_than is None:
-                raise _no_drain(before)
+                raise _no_drain()
             number = older_than.no if older_than else None
             rows = await receipts.drains(tx, cluster.id, before=number, limit=limit)
             uids = [row.uid for row in rows]
@@ -126,15 +126,15 @@ class ReceiptService:
             cluster = await cluster_of(tx, caller, cluster_id)
             row = await receipts.drain(tx, cluster.id, node)
             if row is None:
-                raise _no_drain(node)
+                raise _no_drain()
             pods = await receipts.pods_of(tx, row.uid)
             credited = await ledger.of_nodes(tx, cluster.project_id, [row.uid])
         return _receipt(row, pods, credited.get(row.uid, []), with_pods=True)
 
 
-def _no_drain(node: str) -> NotFound:
+def _no_drain() -> NotFound:
     return NotFound(
-        f"no node {node[:80]!r} of this cluster has drained; list its drains to see which have",
+        "no such node of this cluster has drained; list its drains to see which have",
         param="node",
         code="drain_not_found",
     )

@@ -30,7 +30,7 @@ from ebbtide.kube.way_in import way_in
 Object = dict[str, Any]
 
 LARGEST_ANSWER = 64 * 1024 * 1024
-_WATCH_S = 40  # the server ends a watch after this, and we do a little later: so silence is noticed
+WATCH_S = 40  # the server ends a watch after this, and we do a little later: so silence is noticed
 _WATCH_SLACK_S = 8.0
 _RETRY_WAIT_S = 0.2
 _NEARLY = 0.9  # those who wait came a moment after those who try
@@ -150,7 +150,7 @@ class KubeClient:
         return await self._send(Request("DELETE", path, {}, self._limit_s, options))
 
     async def watch(
-        self, path: str, *, resource_version: str, watch_s: int = _WATCH_S, **params: Param
+        self, path: str, *, resource_version: str, watch_s: int = WATCH_S, **params: Param
     ) -> AsyncGenerator[WatchEvent, None]:
         """Events after that version over one connection, bookmarks included.
 

@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 
 from ebbtide.clock import monotonic
-from ebbtide.kube.client import KubeClient, Object, WatchEvent
+from ebbtide.kube.client import WATCH_S, KubeClient, Object, WatchEvent
 from ebbtide.kube.errors import Expired, KubeError, Rejected, Unreachable
 from ebbtide.kube.transport import Param
 
@@ -66,10 +66,12 @@ class Mirror(Generic[T]):
         slim: Callable[[Object], T | None],
         *,
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        watch_s: int = WATCH_S,
         **params: Param,
     ) -> None:
         """client: asked before each connection. slim: what to keep of an object, comparable; None to ignore
-        it. wait: how to wait before another try. params: of both list and watch, selectors for instance.
+        it. wait: how to wait before another try. watch_s: how long one connection may last, and so about
+        how soon one that died is noticed. params: of both list and watch, selectors for instance.
         """
         self.items: dict[str, T] = {}
         self.listed = False
@@ -77,6 +79,7 @@ class Mirror(Generic[T]):
         self._path = path
         self._slim = slim
         self._wait = wait
+        self._watch_s = watch_s
         self._params: dict[str, Any] = params
         self._version: str | None = None
         self._failures = 0
@@ -135,7 +138,9 @@ class Mirror(Generic[T]):
     async def _watch(self, version: str) -> AsyncGenerator[News[T], None]:
         """News of one connection. One that ends at once is a failure, else a server could keep us busy."""
         began = monotonic()
-        watched = self._client().watch(self._path, resource_version=version, **self._params)
+        watched = self._client().watch(
+            self._path, resource_version=version, watch_s=self._watch_s, **self._params
+        )
         async with aclosing(watched) as events:
             async for event in events:
                 self._version = event.resource_version or self._version

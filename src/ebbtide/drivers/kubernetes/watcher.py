@@ -15,14 +15,14 @@ from ebbtide.drivers.base import ClusterRef
 from ebbtide.drivers.kubernetes import nodes, objects, pods
 from ebbtide.drivers.kubernetes.objects import Json
 from ebbtide.errors import BadInput
-from ebbtide.kube.client import Clients, KubeClient
+from ebbtide.kube.client import WATCH_S, Clients, KubeClient
 from ebbtide.kube.watch import Mirror, News
 
 T = TypeVar("T")
 
 log = structlog.get_logger()
 
-GATHER_S = 0.25  # what happens within this is told together
+GATHER_S = 0.25
 BOUND_AND_UNFINISHED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -35,11 +35,15 @@ class KubernetesWatcher:
         *,
         gather_s: float = GATHER_S,
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        watch_s: int = WATCH_S,
     ) -> None:
-        """wait: how to wait, here and between two tries of a watch."""
+        """gather_s: what happens within this is told together. wait: how to wait, here and between two tries
+        of a watch. watch_s: see `kube.watch.Mirror`.
+        """
         self._clients = clients
         self._gather_s = gather_s
         self._wait = wait
+        self._watch_s = watch_s
 
     async def changes(self, cluster: ClusterRef) -> AsyncGenerator[frozenset[str], None]:
         """See `drivers.base.Watcher`."""
@@ -51,7 +55,7 @@ class KubernetesWatcher:
         except BadInput as error:
             log.error("cluster cannot be watched", cluster=cluster.cluster_id, why=error.message)
             return
-        seen = _Seen(lambda: self._clients.of(cluster.cluster_id, kubeconfig), self._wait)
+        seen = _Seen(lambda: self._clients.of(cluster.cluster_id, kubeconfig), self._wait, self._watch_s)
         tasks = [asyncio.create_task(seen.follow_nodes()), asyncio.create_task(seen.follow_pods())]
         for task in tasks:
             task.add_done_callback(lambda _: seen.told.set())
@@ -98,10 +102,16 @@ def slim_pod(pod: Json) -> str | None:
 class _Seen:
     """What one cluster's watches saw, and what was not told yet. told: something is there to be taken."""
 
-    def __init__(self, client: Callable[[], KubeClient], wait: Callable[[float], Awaitable[None]]) -> None:
+    def __init__(
+        self, client: Callable[[], KubeClient], wait: Callable[[float], Awaitable[None]], watch_s: int
+    ) -> None:
         self.told = asyncio.Event()
-        self._nodes = Mirror(client, nodes.ALL, slim_node, wait=wait, labelSelector=marks.LABEL_NODE_UID)
-        self._pods = Mirror(client, pods.ALL, slim_pod, wait=wait, fieldSelector=BOUND_AND_UNFINISHED)
+        self._nodes = Mirror(
+            client, nodes.ALL, slim_node, wait=wait, watch_s=watch_s, labelSelector=marks.LABEL_NODE_UID
+        )
+        self._pods = Mirror(
+            client, pods.ALL, slim_pod, wait=wait, watch_s=watch_s, fieldSelector=BOUND_AND_UNFINISHED
+        )
         self._uids: set[str] = set()
         self._names: set[str] = set()
 

@@ -302,8 +302,7 @@ class Planner:
         """Release preemptible nodes above the target; answer how many."""
         candidates = await pools.candidates(tx, pool.name, cluster_id=cluster_id)
         victims = reclaim.choose_released(candidates, len(candidates) - target_hosts, tx.now)
-        phases = {one.uid: one.phase for one in candidates}
-        return await self._release(tx, victims, phases, "the preemptible target was lowered")
+        return await self._release(tx, victims, candidates, "the preemptible target was lowered")
 
     async def lower_standard(self, tx: Tx, pool: PoolRow, cluster_id: str, standard_hosts: int) -> int:
         """Release standard nodes above the order.
@@ -322,14 +321,16 @@ class Planner:
             ],
         )
         victims = reclaim.choose_released(candidates, surplus - len(cancelled), tx.now)
-        phases = {one.uid: one.phase for one in candidates}
-        released = await self._release(tx, victims, phases, "the standard count was lowered")
+        released = await self._release(tx, victims, candidates, "the standard count was lowered")
         await claims.settle(tx, pool.name)
         return released + len(cancelled)
 
-    async def _release(self, tx: Tx, victims: Sequence[Victim], phases: Mapping[str, Phase], why: str) -> int:
+    async def _release(
+        self, tx: Tx, victims: Sequence[Victim], candidates: Sequence[Candidate], why: str
+    ) -> int:
+        by_uid = {one.uid: one for one in candidates}
         deadline = tx.now + timedelta(seconds=self._settings.drain_window_s)
-        moves = [_release_move(tx.now, victim, phases[victim.uid], deadline, why) for victim in victims]
+        moves = [_release_move(tx.now, victim, by_uid[victim.uid], deadline, why) for victim in victims]
         return len(await nodes.move(tx, moves))
 
 
@@ -342,10 +343,7 @@ def reclaim_move(
 ) -> Move:
     """How a preemptible node is taken back: with its notice, or at once while it does not run yet."""
     sentence = f"{why}: {victim.why}"
-    stray = (
-        node.phase is Phase.BOOTSTRAPPING and node.busy
-    )  # a workload pod slipped in before the node was whole
-    if node.phase is not Phase.RUNNING and not stray:
+    if not _may_have_pods(node):
         return Move(
             victim.uid,
             node.phase,
@@ -367,16 +365,21 @@ def reclaim_move(
     )
 
 
-def _release_move(now: datetime, victim: Victim, phase: Phase, deadline: datetime, why: str) -> Move:
+def _release_move(now: datetime, victim: Victim, node: Candidate, deadline: datetime, why: str) -> Move:
     sentence = f"{why}: {victim.why}"
-    if phase is not Phase.RUNNING:
+    if not _may_have_pods(node):
         event = events.scaled_down(why, now, None)
         return Move(
-            victim.uid, phase, Phase.REMOVING, event=event, end_reason=EndReason.SCALED_DOWN, why=sentence
+            victim.uid,
+            node.phase,
+            Phase.REMOVING,
+            event=event,
+            end_reason=EndReason.SCALED_DOWN,
+            why=sentence,
         )
     return Move(
         victim.uid,
-        phase,
+        node.phase,
         Phase.DRAINING,
         event=events.scaled_down(why, now, deadline),
         end_reason=EndReason.SCALED_DOWN,

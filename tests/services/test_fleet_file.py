@@ -11,6 +11,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ebbtide.core.wipes import WipePolicy
 from ebbtide.errors import BadInput
 from ebbtide.services.details import DriverVersion
 from ebbtide.services.fleet_file import FleetFile, HostSpec, PoolSpec, parse
@@ -74,9 +75,12 @@ class TestWhatItMaySay:
     def test_every_pool_key_is_read(self) -> None:
         found = pool(
             "gpus_per_host: 4, price_per_gpu_hour: 1.25, headroom_hosts: 2, turn_over_s: 7, boot_s: 9, "
-            "memory_gib: 256, cpu_cores: 32, provider: exec, hosts: [a]"
+            "memory_gib: 256, cpu_cores: 32, provider: exec, wipe: between_projects, hosts: [a]"
         )
-        expected = PoolSpec("p", "r", "H100_SXM", 4, 1_250_000, 2, 7, 9, 256, 32, "exec", (HostSpec("a"),))
+        wipe = WipePolicy.BETWEEN_PROJECTS
+        expected = PoolSpec(
+            "p", "r", "H100_SXM", 4, 1_250_000, 2, 7, 9, 256, 32, "exec", wipe, (HostSpec("a"),)
+        )
         assert found == expected
 
     def test_drivers_of_ones_own(self) -> None:
@@ -207,6 +211,11 @@ POOL_MISTAKES: list[tuple[str, str, str]] = [
     ("price too fine", "price_per_gpu_hour: 0.0000001, hosts: []", "at most six decimals"),
     ("price not a number", "price_per_gpu_hour: .nan, hosts: []", "at most six decimals"),
     ("price too high", "price_per_gpu_hour: 10001, hosts: []", "from 0 to 10000"),
+    (
+        "wipe",
+        "wipe: sometimes, hosts: []",
+        "`wipe` must be one of always, between_projects, never, not 'sometimes'",
+    ),
     ("provider", "provider: My Cloud, hosts: []", "`provider` must be lower-case letters"),
     ("block as list", "blocks: [b1]", "`blocks` must be a mapping from block to host count"),
     ("block name", "blocks: {B 1: 2}", "the fabric block must be lower-case letters"),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
+from ebbtide.core.wipes import WipePolicy
 from ebbtide.services.details import DriverVersion
 from ebbtide.services.fleet_hosts import DNS_LABEL, DNS_RULE, HostSpec, read_hosts
 from ebbtide.services.fleet_yaml import (
@@ -30,9 +31,11 @@ _MOST_CHARACTERS = 4_000_000
 _MOST_DOLLARS_PER_GPU_HOUR = 10_000
 _GPU_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,62}")
+_WIPE = re.compile("|".join(WipePolicy))
+_WIPE_RULE = f"one of {', '.join(WipePolicy)}"
 POOL_KEYS = (
     "region", "gpu_type", "gpus_per_host", "price_per_gpu_hour", "headroom_hosts", "turn_over_s", "boot_s",
-    "memory_gib", "cpu_cores", "provider", "blocks", "hosts",
+    "memory_gib", "cpu_cores", "provider", "wipe", "blocks", "hosts",
 )  # fmt: skip
 DRIVER_KEYS = ("id", "cuda_version", "nvidia_driver_version", "os")
 _DEFAULT_DRIVERS = (("12.8", "570", "ubuntu-22.04"), ("13.0", "580", "ubuntu-22.04"))
@@ -53,6 +56,7 @@ class PoolSpec:
     microdollars_per_gpu_hour: the standard price; None means that usage stays unpriced until there is a rate
     headroom_hosts:            free hosts that are never lent
     turn_over_s, boot_s:       how long stopping and wiping, and booting, take (in the simulation exactly)
+    wipe:                      when hosts are wiped between nodes
     """
 
     name: str
@@ -66,6 +70,7 @@ class PoolSpec:
     memory_gib: int = 1024
     cpu_cores: int = 96
     provider: str = "simulated"
+    wipe: WipePolicy = WipePolicy.ALWAYS
     hosts: tuple[HostSpec, ...] = ()
 
 
@@ -222,6 +227,7 @@ def _read_pool(name: str, node: yaml.Node, regions: tuple[str, ...], problems: P
         memory_gib=fields.integer("memory_gib", usual.memory_gib, least=1, most=1_000_000),
         cpu_cores=fields.integer("cpu_cores", usual.cpu_cores, least=1, most=100_000),
         provider=fields.text("provider", DNS_LABEL, DNS_RULE) or usual.provider,
+        wipe=WipePolicy(fields.text("wipe", _WIPE, _WIPE_RULE) or usual.wipe),
         hosts=read_hosts(name, fields, problems),
     )
 

@@ -30,12 +30,13 @@ class PoolRow:
     memory_gib: int
     cpu_cores: int
     provider: str
+    wipe: str
     generation: int
 
 
 _COLUMNS = (
     "name, region, gpu_type, gpus_per_host, headroom_hosts, turn_over_s, boot_s, memory_gib, "
-    "cpu_cores, provider, generation"
+    "cpu_cores, provider, wipe, generation"
 )
 
 

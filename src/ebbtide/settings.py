@@ -85,6 +85,9 @@ class Settings:
     provider: str = _setting(
         "simulated", "where machines and control planes come from: `simulated`, `kwok` or `exec`"
     )
+    kwok_clusters_limit: int = _setting(
+        4, "provider `kwok`: control planes at most on this machine; each takes some 600 MB of memory"
+    )
     exec_create: str = _setting("", "provider `exec`: the program that starts machines, or its command line")
     exec_status: str = _setting("", "provider `exec`: the program that says what became of one")
     exec_stop: str = _setting("", "provider `exec`: the program that powers one off, confirmed")

@@ -35,6 +35,7 @@ _UNITS = {
     "boot_failures_limit": "failures",
     "max_joining": "nodes",
     "exec_at_once": "programs",
+    "kwok_clusters_limit": "control planes",
 }
 
 

@@ -108,5 +108,5 @@ class KwokRig:
         plane = await self.provider.control_plane(cluster_id)
         assert plane is not None
         assert plane.kubeconfig is not None
-        path.write_text(plane.kubeconfig)
+        await asyncio.to_thread(path.write_text, plane.kubeconfig)
         return Kubectl(program, path)

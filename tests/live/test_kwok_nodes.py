@@ -1,4 +1,4 @@
-"""Nodes that kwok plays: they register as kubelets do, their pods obey their grace or do not, and off is off."""
+"""Nodes that kwok plays: they register as kubelets do, their pods end as they should, and off is off."""
 
 from __future__ import annotations
 

@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ebbtide.backends import exec as exec_
-from ebbtide.backends import simulated
+from ebbtide.backends import kwok, simulated
 from ebbtide.backends.base import Backend, Setup
 from ebbtide.errors import StartupError
 
-BACKENDS: dict[str, Callable[[Setup], Backend]] = {"exec": exec_.make, "simulated": simulated.make}
+BACKENDS: dict[str, Callable[[Setup], Backend]] = {
+    "exec": exec_.make,
+    "kwok": kwok.make,
+    "simulated": simulated.make,
+}
 
 
 def backend(setup: Setup) -> Backend:

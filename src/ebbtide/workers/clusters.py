@@ -10,7 +10,7 @@ from datetime import timedelta
 from ebbtide.core.clusters import ClusterPhase, phase_of
 from ebbtide.core.nodes import ALLOCATED, ComputeClass, EndReason, Phase
 from ebbtide.drivers.base import Driver, DriverError
-from ebbtide.providers.base import Provider
+from ebbtide.providers.base import ControlPlane, Provider, ProviderError
 from ebbtide.settings import Settings
 from ebbtide.store import clusters, nodes, visits, volumes
 from ebbtide.store.clusters import ClusterRow
@@ -22,6 +22,7 @@ from ebbtide.workers.refs import ref_of
 from ebbtide.workers.single import SingleVisits
 
 DROP_LIMIT_S = 600  # a cluster that does not answer keeps its deletion waiting for so long, not for ever
+_MOVING = (Phase.SCHEDULING, Phase.BOOTING, Phase.BOOTSTRAPPING, Phase.DRAINING, Phase.REMOVING)
 _ENDED_EARLY = (EndReason.LOST, EndReason.FAILED, EndReason.REMEDIATED)
 
 
@@ -45,9 +46,38 @@ class Clusters(SingleVisits):
             return await self._look(visit, row)
         if not row.control_plane_ready:
             return await self._start(visit, row)
+        return await self._settle(visit, row)
+
+    async def _settle(self, visit: Visit, row: ClusterRow) -> Outcome:
+        """Follow the standard nodes; and take the way in as it is now, which may change when a provider is
+        started again.
+        """
+        problem = None
+        try:
+            plane = await self._provider.control_plane(row.id)
+        except ProviderError as error:  # the phase has its own reasons to be brought up to date
+            plane, problem = None, error.message
         async with self._db.transaction() as tx:
+            changed = plane is not None and await self._take_way_in(tx, row, plane)
             phase = await self._follow(tx, row.id)
-            return await finish(tx, visit, Outcome(f"the cluster is {phase}"))
+            sentence = f"the cluster is {phase}{'; its kubeconfig has changed' if changed else ''}"
+            if problem is None:
+                return await finish(tx, visit, Outcome(sentence))
+            again = tx.now + timedelta(seconds=self._settings.retry_in_s(visit.failures))
+            return await finish(tx, visit, Outcome(f"{sentence}; {problem}", again, failed=True))
+
+    async def _take_way_in(self, tx: Tx, row: ClusterRow, plane: ControlPlane) -> bool:
+        """Whether it is another one than the ledger's; then whoever waits for the cluster tries again now."""
+        known = tuple(map(tx.sealer.open_optional, (row.kubeconfig, row.driver_kubeconfig)))
+        if not plane.ready or known == (plane.kubeconfig, plane.driver_kubeconfig):
+            return False
+        await clusters.set_fields(tx, row.id, **_sealed_ways_in(tx, plane))
+        waiting = await nodes.of_clusters(tx, [row.id], _MOVING)
+        keys = [node.uid for node in waiting]
+        await visits.hint(tx, Loop.LIFECYCLE, keys, clusters=[row.id] * len(keys))
+        await visits.hint(tx, Loop.OBSERVATION, [row.id])
+        await volumes.wake(tx, row.id)
+        return True
 
     async def _start(self, visit: Visit, row: ClusterRow) -> Outcome:
         plane = await self._provider.create_control_plane(row.id, row.name)
@@ -59,11 +89,8 @@ class Clusters(SingleVisits):
                 tx,
                 row.id,
                 control_plane_ready=True,
-                kubeconfig=tx.sealer.seal(plane.kubeconfig or ""),
-                driver_kubeconfig=tx.sealer.seal(plane.driver_kubeconfig)
-                if plane.driver_kubeconfig
-                else None,
                 observed_until=tx.now,
+                **_sealed_ways_in(tx, plane),
             )
             waiting = await nodes.of_clusters(tx, [row.id], [Phase.SCHEDULING])
             await visits.hint(
@@ -175,3 +202,12 @@ class Clusters(SingleVisits):
             if waited_s < DROP_LIMIT_S:
                 return why
         return None
+
+
+def _sealed_ways_in(tx: Tx, plane: ControlPlane) -> dict[str, str | None]:
+    """The fields of a cluster's row."""
+    ours = plane.driver_kubeconfig
+    return {
+        "kubeconfig": tx.sealer.seal(plane.kubeconfig or ""),
+        "driver_kubeconfig": tx.sealer.seal(ours) if ours else None,
+    }

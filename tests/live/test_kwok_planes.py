@@ -1,0 +1,124 @@
+"""Control planes of provider `kwok`: they outlive the process, come back when killed, leave no trace."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]  # it brings no types
+import pytest
+
+from ebbtide.providers.base import Transient
+from tests.live.kubectl import Kubectl
+from tests.live.kwok import KwokRig
+
+KEPT = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept", "namespace": "default"}}
+
+
+@pytest.fixture
+async def rig(tmp_path: Path, programs: object, kwok_program: object) -> AsyncIterator[KwokRig]:
+    one = KwokRig(tmp_path / "kwok", most=1)
+    await one.kwok.begin()
+    yield one
+    await one.kwok.close()
+
+
+def processes(folder: Path) -> list[str]:
+    """Names of the processes that work in this folder or below."""
+    found = psutil.process_iter(["cwd", "name"])
+    return sorted(each.info["name"] for each in found if (each.info["cwd"] or "").startswith(str(folder)))
+
+
+async def test_started_again_it_has_its_objects_and_a_new_port_if_the_old_is_taken(
+    rig: KwokRig, kubectl_program: Path, tmp_path: Path
+) -> None:
+    cluster_id = await rig.cluster()
+    assert rig.told == [cluster_id]
+    kubectl = await rig.kubectl(kubectl_program, cluster_id, tmp_path / "config")
+    kubectl.apply(KEPT)
+    node = await rig.node(cluster_id, "h1")
+    before = await rig.provider.control_plane(cluster_id)
+    await rig.kwok.close()
+    assert processes(rig.folder) == []
+    port = int((rig.folder / "clusters" / cluster_id / "port").read_text())
+    with socket.socket() as taker:
+        taker.bind(("127.0.0.1", port))
+        taker.listen()
+        again = KwokRig(rig.folder)
+        await again.kwok.begin()
+        try:
+            found = await again.provider.control_plane(cluster_id)
+            assert found is not None
+            assert not found.ready
+            assert found.why
+            await again.until_ready(cluster_id)
+            after = await again.provider.control_plane(cluster_id)
+            assert before is not None
+            assert after is not None
+            assert after.kubeconfig != before.kubeconfig
+            kubectl = await again.kubectl(kubectl_program, cluster_id, tmp_path / "config")
+            assert kubectl.one("configmap", "kept")
+            assert kubectl.one("node", node.node_name)
+            assert [one.node_uid for one in await again.provider.list(node.pool)] == [node.node_uid]
+        finally:
+            await again.kwok.close()
+
+
+async def test_servers_that_were_killed_are_started_again(
+    rig: KwokRig, kubectl_program: Path, tmp_path: Path
+) -> None:
+    cluster_id = await rig.cluster()
+    node = await rig.node(cluster_id, "h1")
+    kubectl = await rig.kubectl(kubectl_program, cluster_id, tmp_path / "config")
+    for name in ("kube-apiserver", "etcd", "kwok"):
+        kill(rig.folder, name)
+        for _ in range(300):
+            if name in processes(rig.folder) and answers(kubectl, node.node_name):
+                break
+            await asyncio.sleep(0.2)
+        else:
+            raise AssertionError(f"{name} did not come back: {processes(rig.folder)}")
+
+
+def kill(folder: Path, name: str) -> None:
+    victims = [
+        each
+        for each in psutil.process_iter(["cwd", "name"])
+        if (each.info["cwd"] or "").startswith(str(folder)) and each.info["name"] == name[:15]
+    ]
+    assert victims
+    for each in victims:
+        os.kill(each.pid, signal.SIGKILL)
+
+
+def answers(kubectl: Kubectl, node: str) -> bool:
+    try:
+        return bool(kubectl.one("node", node))
+    except AssertionError:
+        return False
+
+
+async def test_deleted_it_leaves_no_process_and_no_folder(rig: KwokRig) -> None:
+    """Also when the process that was to delete it ended before it had."""
+    cluster_id = await rig.cluster()
+    with pytest.raises(Transient, match="1 control planes at most"):
+        await rig.provider.create_control_plane(rig.new_id(), "one-too-many")
+    assert not await rig.provider.delete_control_plane(cluster_id)
+    assert await rig.provider.list_control_planes() == [cluster_id]
+    await rig.kwok.close()
+    again = KwokRig(rig.folder)
+    await again.kwok.begin()
+    try:
+        for _ in range(100):
+            if await again.provider.delete_control_plane(cluster_id):
+                break
+            await asyncio.sleep(0.1)
+        assert await again.provider.list_control_planes() == []
+        assert not (rig.folder / "clusters" / cluster_id).exists()
+        assert processes(rig.folder) == []
+    finally:
+        await again.kwok.close()

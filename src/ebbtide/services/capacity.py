@@ -338,6 +338,11 @@ def _promised_standard(node: nodes.NodeRow) -> bool:
     return node.phase is Phase.PENDING and node.compute_class is ComputeClass.STANDARD
 
 
+def _may_have_pods(node: Candidate) -> bool:
+    """It runs, or a workload pod slipped onto it before it was whole: it is not removed without a drain."""
+    return node.phase is Phase.RUNNING or (node.phase is Phase.BOOTSTRAPPING and node.busy)
+
+
 def reclaim_move(
     now: datetime, victim: Victim, node: Candidate, deadline: datetime, claim_id: str | None, why: str
 ) -> Move:

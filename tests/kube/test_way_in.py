@@ -17,7 +17,7 @@ from ebbtide.kube.certificates import Authority, Pair, Subject
 from ebbtide.kube.client import KubeClient
 from ebbtide.kube.errors import Unreachable
 from ebbtide.kube.kubeconfig import Access
-from ebbtide.kube.way_in import way_in
+from ebbtide.kube.way_in import address, way_in
 from tests.kube.misbehaving import http, kubeconfig
 
 URL = "https://kubernetes.example:6443"
@@ -243,3 +243,14 @@ def test_a_key_with_a_password_asks_nobody(authority: Authority) -> None:
         "client-key-data": base64.b64encode(locked).decode(),
     }
     assert "no pair" in refused(kubeconfig(URL, user=user))
+
+
+def test_the_address_that_kubeadm_announces() -> None:
+    """Its file has a cluster without a name, and no context."""
+    announced = (
+        "clusters: [{name: '', cluster: {server: 'https://a.example:6443'}}]\ncontexts: null\nusers: null\n"
+    )
+    assert address(announced + "current-context: ''\n") == ("https://a.example:6443", None)
+    for bad in ("clusters: []", "clusters: [1]", "clusters: [{name: a}]", announced.replace("https", "ftp")):
+        with pytest.raises(BadInput):
+            address(bad)

@@ -81,9 +81,17 @@ def way_in(kubeconfig: str) -> WayIn:
 
 def address(kubeconfig: str) -> tuple[str, str | None]:
     """The API server's URL, and the authority that it is trusted by as PEM (None: the machine's own ones).
-    Raises BadInput.
+
+    Of a file without contexts, as kubeadm announces clusters to machines, it is the only cluster's. Raises
+    BadInput.
     """
-    cluster, _ = _chosen(_parsed(kubeconfig))
+    config = _parsed(kubeconfig)
+    clusters = config.get("clusters")
+    if not config.get("contexts") and isinstance(clusters, list) and len(clusters) == 1:
+        only = clusters[0].get("cluster") if isinstance(clusters[0], Mapping) else None
+        cluster: Mapping[str, Any] = only if isinstance(only, Mapping) else {}
+    else:
+        cluster, _ = _chosen(config)
     authority = _pem(cluster, "certificate-authority-data")
     return _server(cluster), authority.decode("ascii", "replace") if authority else None
 

@@ -124,6 +124,35 @@ class Client:
         """Events with a number above `after`, oldest first: `{events: [...], next_after}`."""
         return self._get(f"/v1/clusters/{_part(cluster_id)}/events", after=after, limit=limit)
 
+    def drains(self, cluster_id: str, *, before: str | None = None, limit: int = 50) -> Json:
+        """Receipts without their pods, the newest node first: `{drains: [...], next_before}`."""
+        return self._get(f"/v1/clusters/{_part(cluster_id)}/drains", before=before, limit=limit)
+
+    def drain(self, cluster_id: str, node: str) -> Json:
+        """The receipt of a node (by its name or uid) that drained."""
+        return self._get(f"/v1/clusters/{_part(cluster_id)}/drains/{_part(node)}")
+
+    def cluster_settings(self, cluster_id: str) -> Json:
+        return self._get(f"/v1/clusters/{_part(cluster_id)}/settings")
+
+    def set_cluster(self, cluster_id: str, change: Mapping[str, object]) -> Json:
+        """Change `warn_first_s` or `placement`; what is left out stays."""
+        return self._send("PATCH", f"/v1/clusters/{_part(cluster_id)}/settings", body=dict(change))
+
+    # --- capacity ---
+
+    def capacity(self, *, region: str | None = None, gpu_type: str | None = None) -> Json:
+        """What one cluster could get now: `{at, offers: [...], quota_left}`."""
+        return self._get("/v1/capacity", region=region, gpu_type=gpu_type)
+
+    def capacity_history(self, *, region: str | None = None, gpu_type: str | None = None) -> list[Json]:
+        """Fill times and node lives as observed, by region and GPU model."""
+        return _items(self._get("/v1/capacity/history", region=region, gpu_type=gpu_type), "history")
+
+    def cluster_history(self, cluster_id: str) -> Json:
+        """The same of one cluster."""
+        return self._get(f"/v1/clusters/{_part(cluster_id)}/history")
+
     # --- storage volumes ---
 
     def create_volume(self, order: Mapping[str, object]) -> Json:
@@ -200,6 +229,27 @@ class Client:
     def uncordon(self, host: str) -> Json:
         """Let a host have occupants again; ends a quarantine too."""
         return self._send("POST", f"/v1/fleet/hosts/{_part(host)}/uncordon", body={})
+
+    def host(self, host: str) -> Json:
+        """A host, its latest maintenance, and who was on it: `{host, maintenance, history}`."""
+        return self._get(f"/v1/fleet/hosts/{_part(host)}")
+
+    def add_host(self, name: str, pool: str, fabric_block: str | None = None) -> Json:
+        body = {"name": name, "pool": pool, "fabric_block": fabric_block}
+        return self._send("POST", "/v1/fleet/hosts", body=body)
+
+    def drain_host(self, host: str, reason: str, *, until: str | None = None, dry_run: bool = False) -> Json:
+        """Have a host emptied and held for maintenance; answers as `host` does."""
+        body = {"reason": reason, "until": until, "dry_run": dry_run}
+        return self._send("POST", f"/v1/fleet/hosts/{_part(host)}/drain", body=body)
+
+    def return_host(self, host: str) -> Json:
+        """Put a host back into service after maintenance."""
+        return self._send("POST", f"/v1/fleet/hosts/{_part(host)}/return", body={})
+
+    def remove_host(self, host: str) -> Json:
+        """Take a free or drained host out of the inventory."""
+        return self._send("DELETE", f"/v1/fleet/hosts/{_part(host)}")
 
     def nodes(self, cluster_id: str | None = None) -> list[Json]:
         return _items(self._get("/v1/fleet/nodes", cluster_id=cluster_id), "nodes")

@@ -18,6 +18,11 @@ EXAMPLES = {
     "clusters renew-import": "ebbtide clusters renew-import reef --kubeconfig ebbtide.kubeconfig",
     "clusters events": "ebbtide clusters events reef --follow --json",
     "clusters credentials": "ebbtide clusters credentials reef --file reef.kubeconfig",
+    "clusters set": "ebbtide clusters set reef --warn-first 60 --placement explicit",
+    "clusters receipts": "ebbtide clusters receipts reef --last 5",
+    "clusters receipt": "ebbtide clusters receipt gpu-preemptible-dp-km444-psdhx --json",
+    "capacity": "ebbtide capacity --gpu-type H100_SXM",
+    "capacity history": "ebbtide capacity history --cluster reef",
     "watch": "ebbtide watch reef --last 20",
     "storage list": "ebbtide storage list",
     "storage get": "ebbtide storage get data",
@@ -32,6 +37,13 @@ EXAMPLES = {
     "remediations cancel": "ebbtide remediations cancel 0e3f9f0a-59fb-4d13-8c41-6dd7e6a6e8a1",
     "fleet pools": "ebbtide fleet pools --output wide",
     "fleet hosts": "ebbtide fleet hosts --pool h100",
+    "fleet hosts show": "ebbtide fleet hosts show h100-b1-003",
+    "fleet hosts add": "ebbtide fleet hosts add gpu-a-17 gpu-a-18 --pool h100 --block b2",
+    "fleet hosts cordon": 'ebbtide fleet hosts cordon h100-b1-003 --reason "fan 2 is loud"',
+    "fleet hosts uncordon": "ebbtide fleet hosts uncordon h100-b1-003",
+    "fleet hosts drain": 'ebbtide fleet hosts drain h100-b1-003 --reason "new fans" --until 2h --wait',
+    "fleet hosts return": "ebbtide fleet hosts return h100-b1-003",
+    "fleet hosts remove": "ebbtide fleet hosts remove gpu-a-17",
     "fleet nodes": "ebbtide fleet nodes --cluster reef",
     "fleet reclaim": 'ebbtide fleet reclaim --pool h100 --hosts 2 --reason "maintenance in rack 3"',
     "fleet cordon": 'ebbtide fleet cordon h100-b1-003 --reason "fan 2 is loud"',
@@ -77,4 +89,7 @@ def attach(app: typer.Typer, path: str = "") -> None:
             one.epilog = f"Example: {example}"
     for group in app.registered_groups:
         if group.typer_instance:
+            own, example = group.typer_instance.registered_callback, EXAMPLES.get(f"{path}{group.name}")
+            if own and example:
+                own.epilog = f"Example: {example}"
             attach(group.typer_instance, f"{path}{group.name} ")

@@ -13,17 +13,21 @@ from ebbtide import __version__
 from ebbtide.cli import (
     access,
     audit,
+    capacity,
     claims,
+    cluster_settings,
     clusters,
     credentials,
     examples,
     exits,
     fleet,
+    hosts,
     imports,
     kube,
     kube_rights,
     output,
     playground,
+    receipts,
     reference,
     remediations,
     secrets,
@@ -62,11 +66,15 @@ def _root(
 server.register(app)
 credentials.register(clusters.app)
 imports.register(clusters.app)
+cluster_settings.register(clusters.app)
+receipts.register(clusters.app)
 app.add_typer(clusters.app, name="clusters")
+app.add_typer(capacity.app, name="capacity")
 watch.register(app)
 app.add_typer(storage.app, name="storage")
 app.add_typer(remediations.app, name="remediations")
 claims.register(fleet.app)
+fleet.app.add_typer(hosts.app, name="hosts")
 app.add_typer(fleet.app, name="fleet")
 usage.register(app)
 app.add_typer(access.projects, name="projects")

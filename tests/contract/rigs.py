@@ -8,6 +8,7 @@ and can do to the world what only an operator or a tenant can.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
 
@@ -58,6 +59,9 @@ class DriverRig(Protocol):
 
     async def power_off(self, node: NodeRef) -> None:
         """The machine is off; its node object is still there."""
+
+    async def delete_node(self, node: NodeRef) -> None:
+        """Its tenant deletes the Node object."""
 
     async def cut_off(self, seconds: float) -> None:
         """The cluster does not answer for so long from now."""
@@ -118,7 +122,7 @@ class SimulatedDriverRig:
     async def add_node(self) -> NodeRef:
         await self._provider.create_control_plane(self.cluster.cluster_id, self.cluster.name)
         self._hosts += 1
-        order = self._provider_rig.order(f"host-{self._hosts}")
+        order = replace(self._provider_rig.order(f"host-{self._hosts}"), compute_class="preemptible")
         await self._provider.create(order)
         self._clock.advance(60)
         node = NodeRef(order.node_uid, order.node_name)
@@ -140,6 +144,9 @@ class SimulatedDriverRig:
 
     async def power_off(self, node: NodeRef) -> None:
         assert await self._provider.stop(node.uid)
+
+    async def delete_node(self, node: NodeRef) -> None:
+        self.world.delete_node(self.cluster.cluster_id, node.name)
 
     async def cut_off(self, seconds: float) -> None:
         now = self._clock.now()

@@ -26,8 +26,14 @@ async def _pods(rig: DriverRig, node: NodeRef) -> dict[str, PodSeen]:
     return {pod.uid: pod for pod in (await rig.driver.pods(rig.cluster, node)).pods}
 
 
+async def _order(rig: DriverRig, node: NodeRef, uid: str, grace_s: int) -> PodOrder:
+    """An order as a drain gives it: for a pod that it saw, or one that was there before."""
+    seen = (await _pods(rig, node)).get(uid)
+    return PodOrder(uid, seen.name if seen else "j", grace_s, namespace=seen.namespace if seen else "")
+
+
 async def _signal(rig: DriverRig, node: NodeRef, uid: str, grace_s: int) -> list[OrderResult]:
-    return await rig.driver.signal(rig.cluster, node, [PodOrder(uid, "j", grace_s)])
+    return await rig.driver.signal(rig.cluster, node, [await _order(rig, node, uid, grace_s)])
 
 
 async def _empty(rig: DriverRig, node: NodeRef) -> bool:
@@ -89,7 +95,7 @@ async def test_an_obedient_pod_ends_soon_after_sigterm(rig: DriverRig) -> None:
 async def test_a_pod_that_ignores_sigterm_ends_with_its_grace(rig: DriverRig) -> None:
     node = await rig.add_node()
     uid = await rig.add_pod(node, obeys=False)
-    await _signal(rig, node, uid, 20)
+    await _signal(rig, node, uid, 12)
     await rig.pass_time(10)
     assert uid in await _pods(rig, node)
     await eventually(rig, lambda: _empty(rig, node))
@@ -124,9 +130,8 @@ async def test_an_eviction_is_refused_by_a_budget_and_a_signal_is_not(rig: Drive
     node = await rig.add_node()
     held, free = await rig.add_pod(node, name="held"), await rig.add_pod(node, name="free")
     await rig.forbid_evictions("held")
-    answers = await rig.driver.evict(
-        rig.cluster, node, [PodOrder(held, "held", 30), PodOrder(free, "free", 30)]
-    )
+    orders = [await _order(rig, node, uid, 30) for uid in (held, free)]
+    answers = await rig.driver.evict(rig.cluster, node, orders)
     assert [answer.pod_uid for answer in answers] == [held, free]
     assert answers[0].refused
     assert answers[1].refused is None
@@ -164,16 +169,44 @@ async def test_removing_takes_one_node_and_can_be_repeated(rig: DriverRig) -> No
 async def test_a_cluster_that_does_not_answer_is_an_error_never_an_empty_answer(rig: DriverRig) -> None:
     node = await rig.add_node()
     uid = await rig.add_pod(node)
+    order = await _order(rig, node, uid, 10)
     await rig.cut_off(30)
     with pytest.raises(DriverError):
         await rig.driver.pods(rig.cluster, node)
     with pytest.raises(DriverError):
         await rig.driver.observe(rig.cluster)
     with pytest.raises(DriverError):
-        await _signal(rig, node, uid, 10)
+        await rig.driver.signal(rig.cluster, node, [order])
     with pytest.raises(DriverError):
-        await rig.driver.evict(rig.cluster, node, [PodOrder(uid, "j", 10)])
+        await rig.driver.evict(rig.cluster, node, [order])
     with pytest.raises(DriverError):
         await rig.driver.remove(rig.cluster, node)
     await rig.pass_time(31)
     assert uid in await _pods(rig, node)
+
+
+async def test_work_that_comes_onto_a_node_whose_machine_may_run_is_told_and_not_forced(
+    rig: DriverRig,
+) -> None:
+    node = await rig.add_node()
+    uid = await rig.add_pod(node, obeys=False, grace_s=6)
+    assert not await rig.driver.remove(rig.cluster, node, stopped=False)
+    told = (await _pods(rig, node))[uid]
+    assert told.ends_by is not None
+    assert await _seen(rig, node) is not None
+    await eventually(rig, lambda: rig.driver.remove(rig.cluster, node, stopped=False))
+    assert await _seen(rig, node) is None
+
+
+async def test_a_node_that_its_tenant_deletes_stays_until_it_is_removed(rig: DriverRig) -> None:
+    node = await rig.add_node()
+    uid = await rig.add_pod(node)
+    await rig.delete_node(node)
+    seen = await _seen(rig, node)
+    assert seen is not None
+    assert seen.deleting
+    assert uid in await _pods(rig, node)
+    await _signal(rig, node, uid, 30)
+    await eventually(rig, lambda: _empty(rig, node))
+    await eventually(rig, lambda: rig.driver.remove(rig.cluster, node, stopped=False))
+    assert await _seen(rig, node) is None

@@ -33,7 +33,7 @@ async def test_a_volume_is_put_grown_and_dropped_each_as_often_as_you_like(rig: 
     await rig.add_node()
     for size_tib in (1, 1, 2, 2):
         await rig.driver.put_volume(rig.cluster, manifest(size_tib))
-    assert await rig.driver.drop_volume(rig.cluster, "demo-data")
+    await eventually(rig, lambda: rig.driver.drop_volume(rig.cluster, "demo-data"))
     assert await rig.driver.drop_volume(rig.cluster, "demo-data")
 
 

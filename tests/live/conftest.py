@@ -9,20 +9,26 @@ from __future__ import annotations
 import asyncio
 import os
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+import pytest_asyncio
 
+from ebbtide.drivers.base import ClusterRef
+from ebbtide.kube.client import KubeClient
 from ebbtide.kube.controlplane import ControlPlane
 from ebbtide.kube.keeper import Kept
 from ebbtide.kube.places import MissingPrograms, places
 from ebbtide.kube.programs import CONTROL_PLANE
 from ebbtide.kube.servers import Options
 from tests.live.crds import CrdsNotThere, install_crds
+from tests.live.drains import Place
 from tests.live.fleet import Fleet
 from tests.live.kubectl import Kubectl
+from tests.live.kwok import KwokRig
+from tests.live.rights_bed import BARE, Bed
 
 _HERE = Path(__file__).parent
 _missing: list[str] = []
@@ -91,6 +97,34 @@ def plane(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="session")
+def plane_alone(
+    programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """An API server without scheduler and controllers, with Ebbtide's rights and policies in it."""
+    one = ControlPlane(tmp_path_factory.mktemp("live") / "alone", BARE)
+    asyncio.run(one.start())
+
+    async def prepare() -> None:
+        bed = Bed(one)
+        await bed.prepare()
+        await bed.close()
+
+    try:
+        asyncio.run(prepare())
+        yield one
+    finally:
+        asyncio.run(one.stop())
+
+
+@pytest_asyncio.fixture
+async def bed(plane_alone: ControlPlane) -> AsyncIterator[Bed]:
+    """The administrator, Ebbtide and its driver at that API server."""
+    one = Bed(plane_alone)
+    yield one
+    await one.close()
+
+
+@pytest.fixture(scope="session")
 def kubectl(plane: ControlPlane, kubectl_program: Path) -> Kubectl:
     """kubectl, as the administrator of the shared control plane."""
     return Kubectl(kubectl_program, plane.kubeconfig)
@@ -124,6 +158,28 @@ def crds(kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> None:
         install_crds(kubectl, tmp_path_factory.mktemp("crds"))
     except CrdsNotThere as error:
         _cannot_run(str(error))
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def place(
+    tmp_path_factory: pytest.TempPathFactory, programs: object, kwok_program: object
+) -> AsyncIterator[Place]:
+    """One cluster of provider `kwok` for all tests of drains. They clear it first."""
+    machines = KwokRig(tmp_path_factory.mktemp("drains"))
+    await machines.kwok.begin()
+    try:
+        cluster_id = await machines.cluster()
+        made = await machines.provider.control_plane(cluster_id)
+        assert made is not None
+        assert made.kubeconfig is not None
+        assert made.driver_kubeconfig is not None
+        admin, ours = KubeClient(made.kubeconfig), KubeClient(made.driver_kubeconfig)
+        cluster = ClusterRef(cluster_id, "tidal", made.driver_kubeconfig)
+        yield Place(machines, cluster, admin, ours)
+        await admin.close()
+        await ours.close()
+    finally:
+        await machines.kwok.close()
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from tests.builders import (
     a_fleet,
     a_pool,
     all_join,
+    all_leave,
     an_office,
     an_order,
     control_planes_are_ready,
@@ -36,7 +37,7 @@ SIZES = ("num_gpus", "num_preemptible_gpus")
 # Changes nothing that is anybody's: looking, and noting a key's last use.
 READS = {
     "access.authenticate", "access.keys", "access.projects", "audit.read", "claims.list", "claims.retrieve",
-    "clusters.events", "clusters.list", "clusters.regions", "clusters.retrieve", "fleet.hosts", "fleet.nodes",
+    "hosts.show", "clusters.events", "clusters.list", "clusters.regions", "clusters.retrieve", "fleet.hosts", "fleet.nodes",
     "fleet.ownership", "fleet.pools", "metrics.snapshot", "remediations.list", "remediations.retrieve",
     "usage.read", "volumes.list", "volumes.retrieve", "webhooks.deliveries", "webhooks.list",
     "why.node", "why.target", "receipts.list", "receipts.retrieve", "cluster_settings.read",
@@ -182,6 +183,35 @@ def _changes() -> list[Change]:
             by_operator=True,
         ),
         Change(
+            "hosts.add",
+            lambda d: d.services.hosts.add(d.operator, "spare-1", POOL),
+            "host.add",
+            after={"pool": POOL, "fabric_block": "default"},
+            by_operator=True,
+        ),
+        Change(
+            "hosts.drain",
+            lambda d: d.services.hosts.drain(d.operator, "spare-1", "fan"),
+            "host.drain",
+            before={"state": "available", "lent_to": None},
+            after={"reason": "fan", "until": None},
+            by_operator=True,
+        ),
+        Change(
+            "hosts.give_back",
+            lambda d: d.services.hosts.give_back(d.operator, "spare-1"),
+            "host.return",
+            before={"reason": "fan", "until": None},
+            by_operator=True,
+        ),
+        Change(
+            "hosts.remove",
+            _remove,
+            "host.remove",
+            before={"state": "available", "pool": POOL, "fabric_block": "default"},
+            by_operator=True,
+        ),
+        Change(
             "volumes.create",
             lambda d: d.services.volumes.create(d.tenant, VolumeOrder("data", REGION, 1), Replay("v")),
             "volume.create",
@@ -220,7 +250,19 @@ def _changes() -> list[Change]:
             "fleet.apply",
             by_operator=True,
         ),
+        Change(
+            "sync.inventory",
+            lambda d: d.services.sync.inventory(d.operator, '["from-elsewhere"]', pool="more"),
+            "fleet.sync",
+            by_operator=True,
+        ),
     ]
+
+
+async def _remove(desk: Desk) -> object:
+    async with desk.office.db.transaction() as tx:
+        await all_leave(tx)  # what held the host lets go of it
+    return await desk.services.hosts.remove(desk.operator, "spare-1")
 
 
 async def _remediate(desk: Desk) -> object:
@@ -311,6 +353,8 @@ async def test_what_is_refused_leaves_no_entry(desk: Desk) -> None:
         lambda: clusters.delete(desk.tenant, "00000000-0000-4000-8000-000000000000"),
         lambda: desk.services.webhooks.create(desk.tenant, "nonsense", None),
         lambda: desk.services.claims.create(desk.operator, POOL, 99, "r", "w"),
+        lambda: desk.services.hosts.drain(desk.operator, "nowhere", "x"),
+        lambda: desk.services.hosts.remove(desk.operator, f"{POOL}-00000"),
     ]
     for call in refused:
         with pytest.raises(EbbtideError):

@@ -51,6 +51,7 @@ def pool(details: PoolDetails) -> dict[str, Any]:
         "microdollars_per_gpu_hour": details.microdollars_per_gpu_hour,
         "preemptible_microdollars_per_gpu_hour": details.preemptible_microdollars_per_gpu_hour,
         "provider": details.provider,
+        "wipe": details.wipe,
     }
 
 
@@ -91,6 +92,7 @@ def node(details: NodeDetails) -> dict[str, Any]:
         "end_reason": plain(details.end_reason),
         "why": details.why,
         "outcome": details.outcome,
+        "said": details.said,
     }
 
 

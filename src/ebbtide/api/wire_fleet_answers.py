@@ -44,6 +44,7 @@ class Pool(BaseModel):
     microdollars_per_gpu_hour: int | None
     preemptible_microdollars_per_gpu_hour: int | None
     provider: str
+    wipe: str = Field(description="When its hosts are wiped.")
 
 
 class PoolList(BaseModel):
@@ -88,6 +89,7 @@ class FleetNode(BaseModel):
     end_reason: str | None
     why: str | None
     outcome: str | None
+    said: str | None = Field(description="What its provider's program last wrote for people, one line.")
 
 
 class FleetNodeList(BaseModel):

@@ -24,6 +24,15 @@ class WhyVisit(BaseModel):
     failures: int = Field(description="In a row.")
 
 
+class WhyProgram(BaseModel):
+    verb: str
+    exit_code: int | None = Field(description="Null: it took too long and was killed.")
+    at: datetime
+    state: str | None = Field(description="As the machine's programs last answered.")
+    handle: str | None
+    output: str = Field(description="The last 4 kB of its standard error.")
+
+
 class WhyNode(BaseModel):
     uid: str
     name: str
@@ -40,6 +49,7 @@ class WhyNode(BaseModel):
     taken_for: WhyClaim | None = Field(description="The claim that took it.")
     taken_because: str | None = Field(description="Why it was this node.")
     visit: WhyVisit | None
+    program: WhyProgram | None = Field(description="The last program that its provider ran for it.")
     sentences: list[str] = Field(description="All of it, to be read in order.")
 
 

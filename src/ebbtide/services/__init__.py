@@ -23,10 +23,12 @@ from ebbtide.services.metrics import MetricsService
 from ebbtide.services.receipts import ReceiptService
 from ebbtide.services.remediations import RemediationService
 from ebbtide.services.supply import SupplyService
+from ebbtide.services.sync import SyncService
 from ebbtide.services.usage import UsageService
 from ebbtide.services.volumes import VolumeService
 from ebbtide.services.webhooks import WebhookService
 from ebbtide.services.why import WhyService
+from ebbtide.services.wipes import WipeService
 from ebbtide.settings import Settings
 from ebbtide.store.db import Database
 
@@ -39,6 +41,8 @@ class Services:
     claims: ClaimService
     fleet: FleetService
     hosts: HostService
+    sync: SyncService
+    wipes: WipeService
     usage: UsageService
     audit: AuditService
     webhooks: WebhookService
@@ -73,6 +77,8 @@ def build(
         claims=ClaimService(db, planner),
         fleet=FleetService(db, ids, settings, planner, on_fleet),
         hosts=HostService(db, ids, settings, planner),
+        sync=SyncService(db, ids, settings, planner, on_fleet),
+        wipes=WipeService(db),
         usage=UsageService(db),
         audit=AuditService(db),
         webhooks=WebhookService(db, ids),

@@ -110,6 +110,7 @@ class NodeDetails:
     outcome: str | None  # the last visit's sentence
     history: tuple[PhaseChange, ...] = ()
     remediation: RemediationDetails | None = None  # the latest
+    said: str | None = None  # the last line of what its provider's program wrote for people
 
     @property
     def marked_for_deletion(self) -> bool:
@@ -340,6 +341,7 @@ class PoolDetails:
     microdollars_per_gpu_hour: int | None
     preemptible_microdollars_per_gpu_hour: int | None
     provider: str
+    wipe: str = "always"
 
 
 @dataclass(frozen=True, slots=True)

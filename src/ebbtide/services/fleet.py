@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ebbtide.core.hosts import Bucket, HostState, bucket, split_headroom
 from ebbtide.core.metering import epoch_s
@@ -21,7 +21,7 @@ from ebbtide.services.fleet_file import FleetFile, parse
 from ebbtide.services.maintenance import Maintainer
 from ebbtide.services.views import node_details
 from ebbtide.settings import Settings
-from ebbtide.store import fleet, maintenance, pools, reading, visits
+from ebbtide.store import fleet, instances, maintenance, pools, reading, visits
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.fleet import HostRow
 from ebbtide.store.pools import PoolRow
@@ -107,7 +107,12 @@ class FleetService:
         """Nodes that are not removed, with the sentence of their last visit (operators)."""
         require_operator(caller)
         async with self._db.read() as tx:
-            return tuple(node_details(row) for row in await reading.live(tx, cluster_id))
+            rows = await reading.live(tx, cluster_id)
+            runs = await instances.last_runs(tx, [row.uid for row in rows])
+        return tuple(
+            replace(node_details(row), said=runs[row.uid].last_line if row.uid in runs else None)
+            for row in rows
+        )
 
     async def ownership(self, caller: Caller) -> tuple[Ownership, ...]:
         """Which fields the fleet file owns, and which the API (operators)."""
@@ -221,6 +226,7 @@ async def _pool_details(tx: Tx, pool: PoolRow, rates: list[Rate]) -> PoolDetails
         microdollars_per_gpu_hour=_price(prices[ComputeClass.STANDARD]),
         preemptible_microdollars_per_gpu_hour=_price(prices[ComputeClass.PREEMPTIBLE]),
         provider=pool.provider,
+        wipe=pool.wipe,
     )
 
 

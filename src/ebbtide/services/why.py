@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,12 +13,14 @@ from ebbtide.core.nodes import ComputeClass, Phase
 from ebbtide.errors import NotFound
 from ebbtide.services.access import require_operator
 from ebbtide.services.details import Caller
-from ebbtide.store import claims, clusters, pools, why
+from ebbtide.store import claims, clusters, instances, pools, why, wipes
 from ebbtide.store.clusters import ClusterRow
 from ebbtide.store.db import Database, Tx
+from ebbtide.store.instances import LastRun
 from ebbtide.store.pools import ClusterHolding
 from ebbtide.store.visits import Loop
 from ebbtide.store.why import NodeStory, VisitStory
+from ebbtide.store.wipes import WipeRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,21 @@ class WhyVisit:
     at: datetime | None
     next_due: datetime | None
     failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class WhyProgram:
+    """The last program that its provider ran for a node; exit_code None: it took too long and was killed.
+
+    state, handle: as its programs last answered. output: the last of its standard error.
+    """
+
+    verb: str
+    exit_code: int | None
+    at: datetime
+    state: str | None
+    handle: str | None
+    output: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +82,7 @@ class WhyNode:
     taken_for: WhyClaim | None
     taken_because: str | None
     visit: WhyVisit | None
+    program: WhyProgram | None
     sentences: tuple[str, ...]
 
 
@@ -116,6 +134,8 @@ class WhyService:
                 raise NotFound(f"there is no node {ref[:80]!r}", param="node", code="node_not_found")
             made_for, taken_for = await _claim(tx, found.claim_id), await _claim(tx, found.taken_for)
             visit = _visit(await why.visit(tx, Loop.LIFECYCLE, found.uid))
+            program = _program((await instances.last_runs(tx, [found.uid])).get(found.uid))
+            wiped = await wipes.read(tx, node=found.uid)
         return WhyNode(
             uid=found.uid,
             name=found.name,
@@ -132,7 +152,13 @@ class WhyService:
             taken_for=taken_for,
             taken_because=found.why,
             visit=visit,
-            sentences=tuple(_of_node(found, made_for, taken_for, visit)),
+            program=program,
+            sentences=(
+                *_of_node(found, made_for, taken_for),
+                *_of_wipes(wiped),
+                *_of_program(program),
+                *_of_visit(visit),
+            ),
         )
 
     async def target(self, caller: Caller, cluster_id: str) -> WhyTarget:
@@ -175,9 +201,25 @@ def _pool(view: PoolView) -> WhyPool:
     )
 
 
-def _of_node(
-    found: NodeStory, made_for: WhyClaim | None, taken_for: WhyClaim | None, visit: WhyVisit | None
-) -> Iterator[str]:
+def _program(row: LastRun | None) -> WhyProgram | None:
+    return WhyProgram(row.verb, row.exit_code, row.ran_at, row.state, row.handle, row.output) if row else None
+
+
+def _of_program(program: WhyProgram | None) -> Iterator[str]:
+    if program is None:
+        return
+    end = "took too long and was killed" if program.exit_code is None else f"ended with {program.exit_code}"
+    yield f"Its {program.verb} program {end} at {rfc3339(program.at)}."
+    if program.output:
+        yield f"It wrote:\n{program.output}"
+
+
+def _of_wipes(wiped: Sequence[WipeRow]) -> Iterator[str]:
+    for one in reversed(wiped):
+        yield f"Its host was wiped {one.moment} it, at {rfc3339(one.at)}, by: {one.wiped_by}."
+
+
+def _of_node(found: NodeStory, made_for: WhyClaim | None, taken_for: WhyClaim | None) -> Iterator[str]:
     where = f"on host {found.host_name}" if found.host_name else "without a host"
     if made_for is not None:
         yield f"It was ordered {where} for {_told(made_for)}."
@@ -190,7 +232,6 @@ def _of_node(
     if found.phase == Phase.DRAINING and found.deadline:
         yield f"It drains, and is gone by {rfc3339(found.deadline)} at the latest."
     yield f"It is {found.phase} since {rfc3339(found.phase_since)}."
-    yield from _of_visit(visit)
 
 
 def _told(claim: WhyClaim) -> str:

@@ -43,6 +43,12 @@ class LastRun:
     output: str
     ran_at: datetime
 
+    @property
+    def last_line(self) -> str | None:
+        """The last line of its output, which is where errors stand."""
+        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
+        return lines[-1][:500] if lines else None
+
 
 async def put(
     tx: Tx, node_uid: str, pool: str, host_name: str, facts: Mapping[str, Any], join_data: Mapping[str, str]

@@ -40,7 +40,7 @@ READS = {
     "hosts.show", "clusters.events", "clusters.list", "clusters.regions", "clusters.retrieve", "fleet.hosts", "fleet.nodes",
     "fleet.ownership", "fleet.pools", "metrics.snapshot", "remediations.list", "remediations.retrieve",
     "usage.read", "volumes.list", "volumes.retrieve", "webhooks.deliveries", "webhooks.list",
-    "why.node", "why.target", "receipts.list", "receipts.retrieve", "cluster_settings.read",
+    "why.node", "why.target", "wipes.list", "receipts.list", "receipts.retrieve", "cluster_settings.read",
     "supply.now", "supply.history", "supply.cluster_history",
 }  # fmt: skip
 

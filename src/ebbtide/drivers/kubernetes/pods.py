@@ -70,6 +70,7 @@ def seen(pod: Json, difference: timedelta = timedelta(0)) -> PodSeen:
         namespace=objects.text(pod, "metadata", "namespace"),
         tolerates_cordon=tolerates_cordon(pod),
         containers=running(pod),
+        containers=running(pod),
     )
 
 
@@ -77,6 +78,12 @@ def running(pod: Json) -> tuple[str, ...]:
     """Names of its containers that run, as its kubelet last said."""
     statuses = objects.part(pod, "status").get("containerStatuses") or []
     return tuple(str(one.get("name")) for one in statuses if (one.get("state") or {}).get("running"))
+
+
+def running(pod: Json) -> tuple[str, ...]:
+    """The containers that run, by name."""
+    statuses = objects.items(pod, "status", "containerStatuses")
+    return tuple(objects.text(one, "name") for one in statuses if "running" in objects.part(one, "state"))
 
 
 def own_grace_s(pod: Json) -> int:

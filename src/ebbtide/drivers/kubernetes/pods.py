@@ -70,14 +70,7 @@ def seen(pod: Json, difference: timedelta = timedelta(0)) -> PodSeen:
         namespace=objects.text(pod, "metadata", "namespace"),
         tolerates_cordon=tolerates_cordon(pod),
         containers=running(pod),
-        containers=running(pod),
     )
-
-
-def running(pod: Json) -> tuple[str, ...]:
-    """Names of its containers that run, as its kubelet last said."""
-    statuses = objects.part(pod, "status").get("containerStatuses") or []
-    return tuple(str(one.get("name")) for one in statuses if (one.get("state") or {}).get("running"))
 
 
 def running(pod: Json) -> tuple[str, ...]:

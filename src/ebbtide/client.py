@@ -274,6 +274,23 @@ class Client:
             headers={"content-type": "application/yaml"},
         )
 
+    def sync_inventory(
+        self, text: str | bytes, *, pool: str | None, dry_run: bool, most_removed_percent: int
+    ) -> Json:
+        """Apply an inventory, or that of one pool: `{done, kept, dry_run}`."""
+        query = {"pool": pool, "dry_run": dry_run, "most_removed_percent": most_removed_percent}
+        return self._send(
+            "POST",
+            "/v1/fleet/sync",
+            content=text.encode() if isinstance(text, str) else text,
+            headers={"content-type": "application/yaml"},
+            query=query,
+        )
+
+    def wipes(self, *, host: str | None = None, node: str | None = None, limit: int = 100) -> Json:
+        """Who wiped which host, the newest first, and hosts that carry somebody's data."""
+        return self._get("/v1/fleet/wipes", host=host, node=node, limit=limit)
+
     def ownership(self) -> list[Json]:
         return _items(self._get("/v1/fleet/ownership"), "ownership")
 

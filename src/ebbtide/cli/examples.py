@@ -51,6 +51,8 @@ EXAMPLES = {
     "fleet why": "ebbtide fleet why reef",
     "fleet ownership": "ebbtide fleet ownership",
     "fleet apply": "ebbtide fleet apply fleet.yaml",
+    "fleet sync": "ebbtide fleet sync --pool h100 --dry-run -- ./from-netbox --site b2",
+    "fleet wipes": "ebbtide fleet wipes --host h100-b1-003",
     "fleet check": "ebbtide fleet check fleet.yaml",
     "fleet example": "ebbtide fleet example > fleet.yaml",
     "fleet claims": "ebbtide fleet claims --pool h100",

@@ -23,6 +23,7 @@ from ebbtide.cli import (
     fleet,
     hosts,
     imports,
+    inventory,
     kube,
     kube_rights,
     output,
@@ -74,6 +75,7 @@ watch.register(app)
 app.add_typer(storage.app, name="storage")
 app.add_typer(remediations.app, name="remediations")
 claims.register(fleet.app)
+inventory.register(fleet.app)
 fleet.app.add_typer(hosts.app, name="hosts")
 app.add_typer(fleet.app, name="fleet")
 usage.register(app)

@@ -11,6 +11,7 @@ import structlog
 from ebbtide.backends.base import Backend, Setup
 from ebbtide.backends.storage import storage_of
 from ebbtide.drivers.kubernetes.driver import KubernetesDriver
+from ebbtide.drivers.kubernetes.watcher import KubernetesWatcher
 from ebbtide.errors import StartupError, Unavailable
 from ebbtide.kube.client import Clients
 from ebbtide.kube.places import places
@@ -64,6 +65,7 @@ def make(setup: Setup) -> Backend:
         provider,
         KubernetesDriver(clients, setup.clock, aliases=setup.settings.event_aliases, joins=False),
         storage_of(setup.settings, volumes),
+        watcher=KubernetesWatcher(clients),
         on_fleet=partial(_set_habits, provider),
         begin=begin,
         close=close,

@@ -147,6 +147,44 @@ HOST = {
     "lent_to": "reef",
     "since": "2026-01-02T03:00:00Z",
 }
+STAY = {
+    "uid": "u",
+    "name": "gpu-preemptible-dp-aaaaa-ccccc",
+    "compute_class": "preemptible",
+    "phase": "REMOVED",
+    "host": "h100-b1-001",
+    "cluster_id": CLUSTER_ID,
+    "cluster_name": "reef",
+    "project": "lab",
+    "placed_at": "2026-01-02T03:00:00Z",
+    "running_at": "2026-01-02T03:01:00Z",
+    "draining_at": "2026-01-02T03:02:00Z",
+    "deadline": "2026-01-02T03:07:00Z",
+    "left_at": "2026-01-02T03:05:00Z",
+    "removed_at": "2026-01-02T03:06:00Z",
+    "end_reason": "preempted",
+    "why": "maintenance of a host: new fans: it is on that host",
+    "outcome": "removed; the host is free",
+}
+
+
+def host_report(dry_run: bool = False, **maintenance: Any) -> dict[str, Any]:
+    """A host that is held, after its node was disturbed."""
+    found = {
+        "state": "held",
+        "reason": "new fans",
+        "until": "2026-01-02T05:00:00Z",
+        "began_at": "2026-01-02T03:02:00Z",
+        "began_by": "k",
+        "held_at": "2026-01-02T03:06:00Z",
+        "ended_at": None,
+        "ended_how": None,
+        "disturbed": [STAY],
+        **maintenance,
+    }
+    return {"host": HOST, "maintenance": found, "history": [STAY], "dry_run": dry_run}
+
+
 FLEET_NODE = {
     "uid": "u",
     "name": "gpu-preemptible-dp-aaaaa-ccccc",

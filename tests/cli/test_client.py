@@ -57,6 +57,21 @@ CALLS: list[tuple[str, Callable[[Client], Any], str, Any]] = [
         "",
     ),
     ("cordon", lambda c: c.cordon("h", "old"), "POST /v1/fleet/hosts/h/cordon", {"reason": "old"}),
+    ("host", lambda c: c.host("h"), "GET /v1/fleet/hosts/h", ""),
+    (
+        "add host",
+        lambda c: c.add_host("h", "p", "b"),
+        "POST /v1/fleet/hosts",
+        {"name": "h", "pool": "p", "fabric_block": "b"},
+    ),
+    (
+        "drain host",
+        lambda c: c.drain_host("h", "why", until="2026-01-02T03:04:05Z", dry_run=True),
+        "POST /v1/fleet/hosts/h/drain",
+        {"reason": "why", "until": "2026-01-02T03:04:05Z", "dry_run": True},
+    ),
+    ("return host", lambda c: c.return_host("h"), "POST /v1/fleet/hosts/h/return", {}),
+    ("remove host", lambda c: c.remove_host("h"), "DELETE /v1/fleet/hosts/h", ""),
     ("uncordon", lambda c: c.uncordon("h"), "POST /v1/fleet/hosts/h/uncordon", {}),
     ("apply", lambda c: c.apply_fleet_file("regions: {}"), "POST /v1/fleet/file", "regions: {}"),
     (

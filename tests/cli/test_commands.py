@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,46 @@ SHOWN: list[tuple[str, str, Any, list[str]]] = [
         {"ownership": [{"what": "prices", "owner": "file", "note": "from the reload on"}]},
         ["prices", "file", "from the reload on"],
     ),
+    (
+        "fleet hosts show h",
+        "GET /v1/fleet/hosts/h",
+        samples.host_report(),
+        [
+            "h100, block b1",
+            "the fleet file",
+            "new fans",
+            "1 node disturbed",
+            "hosts return h100-b1-001",
+            "lab",
+        ],
+    ),
+    (
+        "fleet hosts show h",
+        "GET /v1/fleet/hosts/h",
+        {**samples.host_report(), "maintenance": None, "history": []},
+        ["nobody yet"],
+    ),
+    ("fleet hosts add h1 --pool p", "POST /v1/fleet/hosts", samples.HOST, ["h100-b1-001", "available"]),
+    (
+        "fleet hosts drain h --reason fans",
+        "POST /v1/fleet/hosts/h/drain",
+        samples.host_report(state="draining"),
+        ["maintenance of h100-b1-001: new fans", "not empty yet", "to be over by 2026-01-02 05:00:00 UTC"],
+    ),
+    (
+        "fleet hosts drain h --reason fans --dry-run",
+        "POST /v1/fleet/hosts/h/drain",
+        samples.host_report(dry_run=True, state="draining"),
+        ["a dry run: nothing happened", "1 node would be disturbed", "gpu-preemptible-dp-aaaaa-ccccc"],
+    ),
+    (
+        "fleet hosts return h",
+        "POST /v1/fleet/hosts/h/return",
+        samples.host_report(state="ended", ended_how="returned"),
+        ["h100-b1-001", "available"],
+    ),
+    ("fleet hosts remove h", "DELETE /v1/fleet/hosts/h", samples.HOST, ["h is removed"]),
+    ("fleet hosts uncordon h", "POST /v1/fleet/hosts/h/uncordon", samples.HOST, ["h100-b1-001", "available"]),
     ("fleet uncordon h", "POST /v1/fleet/hosts/h/uncordon", samples.HOST, ["h100-b1-001", "available"]),
     ("fleet cordon h", "POST /v1/fleet/hosts/h/cordon", samples.HOST, ["h100-b1-001"]),
     (
@@ -412,3 +453,30 @@ class TestErrors:
         stub.on("GET /v1/fleet/pools", {"pools": []})
         assert online("fleet", "pools", "--key", "ebb_other").code == 0
         assert stub.last.key == "ebb_other"
+
+
+class TestDrainingAHost:
+    def test_it_can_be_waited_for(self, stub: Stub, online: Run) -> None:
+        stub.on("POST /v1/fleet/hosts/h/drain", samples.host_report(state="draining"))
+        draining = samples.host_report(state="draining")
+        stub.on("GET /v1/fleet/hosts/h", draining, draining, samples.host_report())
+        ran = online("fleet", "hosts", "drain", "h", "--reason", "new fans", "--wait")
+        assert ran.code == 0, ran.err
+        assert "gpu-preemptible-dp-aaaaa-ccccc is REMOVED" in ran.err
+        assert "empty and held since 2026-01-02 03:06:00 UTC" in ran.out
+
+    def test_its_end_may_be_a_span(self, stub: Stub, online: Run) -> None:
+        stub.on("POST /v1/fleet/hosts/h/drain", samples.host_report())
+        for given, sent in (
+            ("2h", r"20..-..-..T..:..:..Z"),
+            ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05Z"),
+        ):
+            assert online("fleet", "hosts", "drain", "h", "--reason", "x", "--until", given).code == 0
+            assert re.fullmatch(sent, stub.last.body["until"])
+        ran = online("fleet", "hosts", "drain", "h", "--reason", "x", "--until", "soon")
+        assert ran.code == 2
+        assert "90m, 2h, 1d" in ran.err
+
+    def test_without_a_reason_nothing_is_asked(self, stub: Stub, online: Run) -> None:
+        assert online("fleet", "hosts", "drain", "h").code == 2
+        assert stub.asked == []

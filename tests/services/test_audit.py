@@ -37,8 +37,8 @@ SIZES = ("num_gpus", "num_preemptible_gpus")
 # Changes nothing that is anybody's: looking, and noting a key's last use.
 READS = {
     "access.authenticate", "access.keys", "access.projects", "audit.read", "claims.list", "claims.retrieve",
-    "hosts.show", "clusters.events", "clusters.list", "clusters.regions", "clusters.retrieve", "fleet.hosts", "fleet.nodes",
-    "fleet.ownership", "fleet.pools", "metrics.snapshot", "remediations.list", "remediations.retrieve",
+    "clusters.events", "clusters.list", "clusters.regions", "clusters.retrieve", "fleet.hosts", "fleet.nodes",
+    "fleet.ownership", "fleet.pools", "hosts.show", "metrics.snapshot", "remediations.list", "remediations.retrieve",
     "usage.read", "volumes.list", "volumes.retrieve", "webhooks.deliveries", "webhooks.list",
     "why.node", "why.target", "wipes.list", "receipts.list", "receipts.retrieve", "cluster_settings.read",
     "supply.now", "supply.history", "supply.cluster_history",

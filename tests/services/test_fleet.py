@@ -12,7 +12,7 @@ from ebbtide.core.nodes import Phase
 from ebbtide.errors import BadInput, Conflict, Forbidden, NotFound
 from ebbtide.services.details import Caller, HostDetails, Replay
 from ebbtide.services.fleet_file import FleetFile, RegionSpec
-from ebbtide.store import visits
+from ebbtide.store import fleet, visits
 from ebbtide.store.visits import Finish, Loop
 from tests.builders import (
     POOL,
@@ -91,6 +91,58 @@ async def test_once_free_an_unlisted_host_is_out_and_is_lent_to_nobody(
     assert lent not in await _hosts(office, operator)
     with pytest.raises(Conflict, match="24 free"):
         await office.services.clusters.create(tenant, an_order(gpus=4 * SIZE), Replay("y"))
+
+
+async def test_a_host_that_comes_back_is_as_cordoned_or_quarantined_as_it_was(
+    office: Office, operator: Caller
+) -> None:
+    service = office.services.fleet
+    await service.set_cordon(operator, NAMES[0], cordoned=True, reason="fans")
+    async with office.db.transaction() as tx:
+        await fleet.quarantine(tx, (await _hosts(office, operator))[NAMES[1]].id, "3 boots in a row failed")
+    for _ in range(2):
+        await service.apply_file(a_fleet(a_pool(NAMES[3:])))
+        changes = await service.apply_file(a_fleet())
+    assert {
+        f"host {NAMES[0]} is back in the inventory, still cordoned",
+        f"host {NAMES[1]} is back in the inventory, still quarantined",
+        f"host {NAMES[2]} is back in the inventory",
+    } == set(changes.done)
+    hosts = await _hosts(office, operator)
+    assert [(hosts[name].state, hosts[name].state_reason) for name in NAMES] == [
+        ("cordoned", "fans"),
+        ("quarantined", "3 boots in a row failed"),
+        ("available", None),
+        ("available", None),
+    ]
+
+
+async def test_a_host_in_maintenance_that_the_file_drops_leaves_and_comes_back_cordoned(
+    office: Office, operator: Caller
+) -> None:
+    await office.services.hosts.drain(operator, NAMES[0], "fans")
+    changes = await office.services.fleet.apply_file(a_fleet(a_pool(NAMES[1:])))
+    assert changes.done == (f"host {NAMES[0]} retired",)
+    async with office.db.transaction() as tx:
+        await all_leave(tx)
+    assert NAMES[0] not in await _hosts(office, operator)
+    await office.services.fleet.apply_file(a_fleet())
+    seen = await office.services.hosts.show(operator, NAMES[0])
+    assert (seen.host.state, seen.host.state_reason) == ("cordoned", "maintenance: fans")
+    assert seen.maintenance is not None
+    assert seen.maintenance.ended_how == "removed"
+
+
+async def test_the_file_leaves_alone_what_the_api_added_until_it_lists_it(
+    office: Office, operator: Caller
+) -> None:
+    await office.services.hosts.add(operator, "spare-1", POOL)
+    assert (await office.services.fleet.apply_file(a_fleet())).done == ()
+    assert (await _hosts(office, operator))["spare-1"].source == "api"
+    await office.services.fleet.apply_file(a_fleet(a_pool([*NAMES, "spare-1"])))
+    assert (await _hosts(office, operator))["spare-1"].source == "file"
+    changes = await office.services.fleet.apply_file(a_fleet())
+    assert changes.done == ("host spare-1 retired",)
 
 
 async def test_hosts_that_leave_while_they_are_promised_are_made_good_elsewhere(
@@ -234,7 +286,7 @@ async def test_every_host_is_in_one_bucket(office: Office, operator: Caller) -> 
 
 
 async def test_the_fleet_is_the_operators(office: Office, tenant: Caller) -> None:
-    fleet = office.services.fleet
+    fleet, hosts = office.services.fleet, office.services.hosts
     for attempt in (
         fleet.pools(tenant),
         fleet.hosts(tenant),
@@ -243,6 +295,11 @@ async def test_the_fleet_is_the_operators(office: Office, tenant: Caller) -> Non
         fleet.reclaim(tenant, POOL, 1, "x"),
         fleet.set_cordon(tenant, NAMES[0], cordoned=True),
         fleet.apply(tenant, "regions: {}"),
+        hosts.show(tenant, NAMES[0]),
+        hosts.add(tenant, "spare-1", POOL),
+        hosts.drain(tenant, NAMES[0], "x"),
+        hosts.give_back(tenant, NAMES[0]),
+        hosts.remove(tenant, NAMES[0]),
     ):
         with pytest.raises(Forbidden):
             await attempt

@@ -160,6 +160,13 @@ async def test_everything_at_once_never_waits_in_a_circle(database_url: str, rng
         async def give_back(number: int) -> None:
             await services.claims.give_back(operator, f"ref-{number % 5}")
 
+        async def drain() -> None:
+            host = f"{POOL}-{rng.randrange(24):05}"
+            await services.hosts.drain(operator, host, "a drill", dry_run=rng.random() < 0.2)
+
+        async def give_host_back() -> None:
+            await services.hosts.give_back(operator, f"{POOL}-{rng.randrange(24):05}")
+
         async def a_node_goes_on() -> None:
             """As a visit of the lifecycle loop: one node, one move, with its event; no lock of the pool."""
 
@@ -193,6 +200,9 @@ async def test_everything_at_once_never_waits_in_a_circle(database_url: str, rng
                 lambda: give_back(number),
                 lambda: services.fleet.reclaim(operator, POOL, 1, "a drill"),
                 lambda: one_plan(office),
+                drain,
+                give_host_back,
+                give_host_back,
                 *[a_node_goes_on] * 8,
                 clusters_are_seen,
                 clusters_are_seen,

@@ -57,6 +57,7 @@ NODES = (
     Column("host", "host"),
     Column("deadline", lambda node: output.clock(node["deadline"]), rare=True),
     Column("last visit", "outcome"),
+    Column("its program said", "said", rare=True),
 )
 
 
@@ -64,12 +65,6 @@ NODES = (
 def pools(session: Session) -> None:
     """List the pools, with their hosts counted by what they are doing."""
     session.rows(session.client.pools(), POOLS, empty="no pools; `ebbtide fleet apply FILE` adds some")
-
-
-@command(app, "hosts")
-def hosts(session: Session, pool: PoolFilter = None) -> None:
-    """List the hosts, and who has each."""
-    session.rows(session.client.hosts(pool), HOSTS, empty="no hosts; `ebbtide fleet apply FILE` adds some")
 
 
 @command(app, "nodes")

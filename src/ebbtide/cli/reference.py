@@ -28,10 +28,14 @@ def markdown(app: typer.Typer) -> str:
 
 
 def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Every visible command below (a group is not one), with its words, as the parser knows it."""
+    """Every visible command below, with its words, as the parser knows it.
+
+    A group is one when it does something by itself.
+    """
     inner = getattr(command, "commands", None)
-    if inner is None:
+    if inner is None or command.invoke_without_command:
         yield path, command
+    if inner is None:
         return
     for name, child in inner.items():
         if not child.hidden:

@@ -132,6 +132,36 @@ def opened(url: str | None, key: str | None, data: Path, *, form: str) -> Iterat
         yield Session(client, form)
 
 
+def group(
+    app: typer.Typer,
+) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[Concatenate[Session, P], None]]:
+    """Let a group do something by itself, when it is called without one of its commands."""
+
+    def register(
+        function: Callable[Concatenate[Session, P], None],
+    ) -> Callable[Concatenate[Session, P], None]:
+        run = _with_session(function)
+        signature = inspect.signature(run)
+
+        @functools.wraps(run)
+        def unless_another(context: typer.Context, **given: Any) -> None:
+            if context.invoked_subcommand is None:
+                run(**given)
+
+        first = inspect.Parameter(
+            "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+        )
+        parameters = [first, *signature.parameters.values()]
+        unless_another.__dict__["__signature__"] = signature.replace(parameters=parameters)
+        unless_another.__annotations__ = {each.name: each.annotation for each in parameters} | {
+            "return": None
+        }
+        app.callback(invoke_without_command=True)(unless_another)
+        return function
+
+    return register
+
+
 def command(
     app: typer.Typer, name: str
 ) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[Concatenate[Session, P], None]]:
@@ -140,28 +170,32 @@ def command(
     def register(
         function: Callable[Concatenate[Session, P], None],
     ) -> Callable[Concatenate[Session, P], None]:
-        signature = inspect.signature(function, eval_str=True)
-        own = [
-            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for each in list(signature.parameters.values())[1:]
-        ]
-        shared = [
-            inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-            for each, (annotation, default) in _OPTIONS.items()
-        ]
-
-        act: Callable[..., None] = function
-
-        @functools.wraps(function)
-        def run(**given: Any) -> None:
-            url, key, data, as_json, form = (given.pop(each) for each in _OPTIONS)
-            with opened(url, key, data, form=_chosen(form, as_json=as_json)) as session:
-                act(session, **given)
-
-        parameters = [*own, *shared]
-        run.__dict__["__signature__"] = signature.replace(parameters=parameters)
-        run.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": None}
-        app.command(name)(run)
+        app.command(name)(_with_session(function))
         return function
 
     return register
+
+
+def _with_session(function: Callable[..., None]) -> Callable[..., None]:
+    """The function as a command: with the options of a session, instead of the session."""
+    signature = inspect.signature(function, eval_str=True)
+    own = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in list(signature.parameters.values())[1:]
+    ]
+    shared = [
+        inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for each, (annotation, default) in _OPTIONS.items()
+    ]
+
+    act: Callable[..., None] = function
+
+    @functools.wraps(function)
+    def run(**given: Any) -> None:
+        url, key, data, as_json, form = (given.pop(each) for each in _OPTIONS)
+        with opened(url, key, data, form=_chosen(form, as_json=as_json)) as session:
+            act(session, **given)
+
+    parameters = [*own, *shared]
+    run.__dict__["__signature__"] = signature.replace(parameters=parameters)
+    run.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": None}
+    return run

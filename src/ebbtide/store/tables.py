@@ -292,6 +292,7 @@ nodes = sa.Table(
         postgresql_where=sa.text(f"phase IN ({_quoted(OCCUPYING)})"),
     ),
     sa.Index("ix_nodes_pool_live", "pool", "phase", postgresql_where=sa.text("phase <> 'REMOVED'")),
+    sa.Index("ix_nodes_host", "host_id", "no"),  # who was on a host
     sa.Index("ix_nodes_cluster_live", "cluster_id", postgresql_where=sa.text("phase <> 'REMOVED'")),
     sa.Index("ix_nodes_drained", "cluster_id", "no", postgresql_where=sa.text("draining_at IS NOT NULL")),
     sa.Index(

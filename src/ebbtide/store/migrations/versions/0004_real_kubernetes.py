@@ -196,6 +196,7 @@ def _organizations() -> None:
 
 
 def _operators_tables() -> None:
+    op.create_index("ix_nodes_host", "nodes", ["host_id", "no"])
     op.add_column("hosts", sa.Column("state_before", sa.Text(), nullable=True))
     op.add_column("hosts", sa.Column("reason_before", sa.Text(), nullable=True))
     op.create_table(
@@ -248,6 +249,7 @@ def _without_operators_tables() -> None:
     op.drop_table("maintenances")
     op.drop_column("hosts", "reason_before")
     op.drop_column("hosts", "state_before")
+    op.drop_index("ix_nodes_host", table_name="nodes")
 
 
 def _without_organizations() -> None:

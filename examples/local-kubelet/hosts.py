@@ -90,6 +90,7 @@ class Instance:
 
     node_uid: str
     node_name: str
+    pool: str
     host: str
     address: str
     subnet: str
@@ -192,6 +193,7 @@ class Lab:
         instance = Instance(
             order["node_uid"],
             order["node_name"],
+            order.get("pool", ""),
             host,
             address(),
             self._subnet(),

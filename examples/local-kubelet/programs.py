@@ -59,9 +59,10 @@ def delete(lab: Lab, asked: Json) -> Json:
     return {"gone": True, "wiped_by": lab.delete(instance)}
 
 
-def list_all(lab: Lab, _asked: Json) -> Json:
-    """Every machine, whatever its pool: a lab is one pool."""
-    found = [each for host in lab.hosts() if (each := lab.instance(host)) is not None]
+def list_all(lab: Lab, asked: Json) -> Json:
+    """Every machine of a pool. Those that were started by hand are in none: nobody else's to clear away."""
+    instances = (lab.instance(host) for host in lab.hosts())
+    found = [each for each in instances if each is not None and each.pool == asked["pool"]]
     facts = [{**_facts(lab, each), "node_uid": each.node_uid, "host_name": each.host} for each in found]
     return {"instances": facts}
 

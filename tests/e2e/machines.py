@@ -1,0 +1,135 @@
+"""The lab of examples/local-kubelet as this ring uses it: through its programs, as its README says."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.e2e.processes import Json, json_lines, run
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+EXAMPLE = ROOT / "examples" / "local-kubelet"
+_LAB = [sys.executable, EXAMPLE / "lab.py"]
+_DISK = Path("/var/tmp")  # containers' file systems are stacked: memory or another stack will not do
+_PREFIX = "ebbtide-e2e-"
+_LOOK_EVERY_S = 0.1
+
+
+def lacking() -> str:
+    """What this machine lacks, in words; empty when real kubelets can run here."""
+    checked = subprocess.run([*_LAB, "check"], capture_output=True, text=True, timeout=60)
+    return "" if checked.returncode == 0 else checked.stdout + checked.stderr
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """A folder with machines. settings: what Ebbtide's provider `exec` needs for them."""
+
+    folder: Path
+    settings: dict[str, str]
+
+    def call(self, verb: str, **asked: object) -> Json:
+        """One of the programs, as Ebbtide calls it."""
+        command = shlex.split(self.settings[f"EBBTIDE_EXEC_{verb.upper()}"])
+        answer: Json = json.loads(run(command, stdin=json.dumps({"verb": verb, **asked})))
+        return answer
+
+    def said(self, verb: str, node: str) -> list[Json]:
+        """What a program answered for a node, and when, from the lab's journal."""
+        lines = json_lines(self.folder / "journal.jsonl")
+        return [line for line in lines if (line["verb"], line["node"]) == (verb, node)]
+
+    def order_of(self, host: str) -> Json:
+        """What the machine on this host was made with."""
+        folder = self.folder / "hosts" / host
+        order: Json = json.loads((folder / "order.json").read_text())
+        return {
+            **order,
+            "host_name": host,
+            "pool": json.loads((folder / "instance.json").read_text())["pool"],
+        }
+
+    def inner_pids(self) -> dict[str, int]:
+        """Process 1 of each machine, by its host."""
+        found = {}
+        for file in self.folder.glob("hosts/*/instance.json"):
+            instance = json.loads(file.read_text())
+            found[instance["host"]] = int(instance["inner"])
+        return found
+
+
+@contextmanager
+def lab(image_content: dict[str, Path]) -> Iterator[Lab]:
+    """A new lab that is gone at the end, whatever happens: with this process, or at the next run of this."""
+    _sweep()
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_DISK))
+    folder.chmod(0o755)  # PostgreSQL runs as another user in there
+    with (folder / "cord").open("w") as cord:
+        fcntl.flock(cord, fcntl.LOCK_EX)
+        try:
+            more = [
+                argument for name, file in image_content.items() for argument in ("--image", f"{name}={file}")
+            ]
+            told = run([*_LAB, "make", folder, *more])
+            exports = re.findall(r"^export (\w+)=(.*)$", told, re.MULTILINE)
+            yield Lab(folder, {name: shlex.split(value)[0] for name, value in exports})
+        finally:
+            run([*_LAB, "clear", folder])
+
+
+def _sweep() -> None:
+    """What runs left that were killed."""
+    run([*_LAB, "sweep", _DISK / _PREFIX])
+
+
+@dataclass(slots=True)
+class Mounts:
+    """Looks all the time at which machines have a folder mounted into a pod.
+
+    seen: each combination of hosts that had it at once
+    """
+
+    lab: Lab
+    folder: Path
+    seen: set[frozenset[str]] = field(default_factory=set)
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        looker = threading.Thread(target=self._look_on)
+        looker.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            looker.join()
+
+    def _look_on(self) -> None:
+        while not self._ended.wait(_LOOK_EVERY_S):
+            pids = self.lab.inner_pids()
+            self.seen.add(frozenset(host for host, pid in pids.items() if self._has(pid)))
+
+    def _has(self, pid: int) -> bool:
+        try:
+            mounts = Path(f"/proc/{pid}/mountinfo").read_text()
+        except (FileNotFoundError, ProcessLookupError, OSError):
+            return False
+        return any(
+            "kubernetes.io~local-volume" in line and self.folder.name in line for line in mounts.splitlines()
+        )
+
+
+def environment() -> dict[str, str]:
+    """Ours, where Debian keeps programs for root included."""
+    return {**os.environ, "PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"}

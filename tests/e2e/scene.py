@@ -1,0 +1,261 @@
+"""The scene: a cluster with a machine of its own and a service on it, an Ebbtide with two hosts to lend."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import shutil
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from ebbtide.cli import connection
+from ebbtide.kube.controlplane import ControlPlane
+from ebbtide.kube.servers import Options
+from tests.e2e import objects
+from tests.e2e.machines import EXAMPLE, Lab, environment
+from tests.e2e.processes import Beside, Json, run, until
+from tests.live.kubectl import Kubectl
+
+HERE = Path(__file__).resolve().parent
+IMAGE = "ebbtide.example/python:1"
+GPUS = 2
+POOL, REGION, GPU_TYPE = "lab", "lab-1", "H100_SXM"
+HOSTS = ("host-a", "host-b")
+CLUSTER, VOLUME = "reef", "demo-data"
+WINDOW_S = 25
+
+# Everything sooner than with real fleets, in proportion.
+_SETTINGS = {
+    "EBBTIDE_DRAIN_WINDOW_S": WINDOW_S,
+    # A kubelet gives a pod whose preStop hook hangs 2 s more than its grace: with the usual 3 s, that is in time.
+    "EBBTIDE_KILL_MARGIN_S": 1,
+    "EBBTIDE_CRITICAL_RESERVE_S": 5,
+    "EBBTIDE_DRAIN_LOOK_EVERY_S": 2,
+    "EBBTIDE_OBSERVE_EVERY_S": 3,
+    "EBBTIDE_FILL_EVERY_S": 3,
+    "EBBTIDE_FILL_BACKOFF_S": 3,
+    "EBBTIDE_LEAKS_EVERY_S": 5,
+    "EBBTIDE_COOLDOWN_S": 1,
+    "EBBTIDE_RETRY_LIMIT_S": 5,
+    "EBBTIDE_STORAGE": "program",
+}
+_FLEET = {
+    "regions": {REGION: {}},
+    "pools": {
+        POOL: {
+            "region": REGION,
+            "gpu_type": GPU_TYPE,
+            "gpus_per_host": GPUS,
+            "provider": "exec",
+            "hosts": list(HOSTS),
+        }
+    },
+}
+# A folder of this machine, which all machines of the lab see: as shared storage, without a server.
+_TEMPLATE = {
+    "spec": {
+        "accessModes": ["ReadWriteOnce"],
+        "local": {"path": "{handle}"},
+        "nodeAffinity": {
+            "required": {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}
+                ]
+            }
+        },
+    }
+}
+
+
+def image_content(root: Path) -> dict[str, Path]:
+    """What the image with Python has besides: the jobs, and ebbtide-workload."""
+    package = root / "workload" / "src" / "ebbtide_workload"
+    return {objects.PODS: HERE / "pods", "/opt/e2e/ebbtide_workload": package}
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Everything that runs, and how to speak to it."""
+
+    lab: Lab
+    plane: ControlPlane
+    kubectl: Kubectl
+    folder: Path
+    poll_file: Path
+
+    def ebbtide(self, *arguments: str) -> Any:
+        """What the command line answers, as an operator has it beside `ebbtide up`."""
+        command = [_program("ebbtide"), *arguments, "--data", str(self.folder / "data"), "--json"]
+        return json.loads(run(command))
+
+    def nodes(self, phase: str | None = None) -> list[Json]:
+        """Preemptible nodes as the operator sees them."""
+        found = self.ebbtide("fleet", "nodes")
+        lent = [each for each in found if each["cluster_id"]]
+        return [each for each in lent if phase in (None, each["phase"])]
+
+    def running_node(self, limit_s: float = 60) -> Json:
+        """The one preemptible node, once it runs."""
+        return until(lambda: next(iter(self.nodes("RUNNING")), None), "a preemptible node runs", limit_s)
+
+    def volume_folder(self) -> Path:
+        """Where the volume's content lies on this machine."""
+        return next(iter((self.folder / "volumes").iterdir()))
+
+    def polled(self) -> Json:
+        """How often the service was asked, and what failed."""
+        answer: Json = json.loads(self.poll_file.read_text())
+        return answer
+
+
+@contextmanager
+def scene(lab: Lab) -> Iterator[Scene]:
+    """Everything of it, until the end of this."""
+    folder = lab.folder / "scene"
+    folder.mkdir(mode=0o755)
+    with ExitStack() as stack:
+        plane = _control_plane(folder)
+        asyncio.run(plane.start())
+        stack.callback(lambda: asyncio.run(plane.stop()))
+        kubectl = Kubectl(Path(_program("kubectl")), plane.kubeconfig)
+        one = Scene(lab, plane, kubectl, folder, folder / "polled.json")
+        kubectl("apply", "--filename", EXAMPLE / "joining.yaml")
+        _standard_machine(one)
+        up = _start(one)
+        stack.callback(up.stop)
+        kubectl.apply(objects.serving(IMAGE))
+        kubectl("rollout", "status", "deployment/serving", "--timeout=90s")
+        poller = _poll(one)
+        stack.callback(poller.stop)
+        _import(one)
+        try:
+            yield one
+        finally:
+            _keep_logs(one)
+
+
+def _keep_logs(one: Scene) -> None:
+    """For whoever looks for what went wrong: what everybody wrote, in build/e2e."""
+    kept = HERE.parent.parent / "build" / "e2e"
+    shutil.rmtree(kept, ignore_errors=True)
+    for pattern in (
+        "hosts/*/*.log",
+        "journal.jsonl",
+        "scene/*.log",
+        "scene/data/*.log",
+        "scene/plane/logs/*",
+    ):
+        for file in one.lab.folder.glob(pattern):
+            place = kept / file.relative_to(one.lab.folder)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, place)
+
+
+def _control_plane(folder: Path) -> ControlPlane:
+    keys = folder / "plane" / "pki"
+    server = (
+        "--enable-bootstrap-token-auth=true",
+        f"--kubelet-client-certificate={keys / 'admin.crt'}",
+        f"--kubelet-client-key={keys / 'admin.key'}",
+        "--kubelet-preferred-address-types=InternalIP",
+    )
+    # Else a claim waits up to 15 s for a volume that is there.
+    controllers = ("--pvclaimbinder-sync-period=1s",)
+    arguments = {"kube-apiserver": server, "kube-controller-manager": controllers}
+    return ControlPlane(folder / "plane", Options(name="e2e", durable=False, arguments=arguments))
+
+
+def _standard_machine(one: Scene) -> None:
+    """The cluster's own node, which Ebbtide has nothing to do with."""
+    join = _join_by_hand(one)
+    facts = {"node_uid": "own-1", "node_name": "own-1", "host_name": "own-1", "gpus": GPUS, "taints": []}
+    one.lab.call("create", **facts, labels=objects.STANDARD, join=join)
+    until(lambda: "own-1" in one.kubectl("get", "nodes") or None, "the cluster's own machine joins")
+    one.kubectl("wait", "--for=condition=Ready", "node/own-1", "--timeout=60s")
+
+
+def _join_by_hand(one: Scene) -> dict[str, str]:
+    """What `kubeadm token create` would do."""
+    token_id, token_secret = secrets.token_hex(3), secrets.token_hex(8)
+    token = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "bootstrap.kubernetes.io/token",
+        "metadata": {"name": f"bootstrap-token-{token_id}", "namespace": "kube-system"},
+        "stringData": {
+            "token-id": token_id,
+            "token-secret": token_secret,
+            "usage-bootstrap-authentication": "true",
+            "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token",
+        },
+    }
+    one.kubectl.apply(token)
+    authority = one.plane.access.authority.read_text()
+    return {"server": one.plane.url, "ca": authority, "token": f"{token_id}.{token_secret}"}
+
+
+def _start(one: Scene) -> Beside:
+    """`ebbtide up`, with the lab's programs, and storage that is folders."""
+    settings = {name: str(value) for name, value in _SETTINGS.items()} | one.lab.settings
+    for verb in ("provision", "delete"):
+        program = one.folder / f"volume-{verb}"
+        program.write_text(
+            f"#!/bin/sh\nexec {sys.executable} {HERE / 'volumes.py'} {one.folder / 'volumes'}\n"
+        )
+        program.chmod(0o755)
+        settings[f"EBBTIDE_STORAGE_{verb.upper()}_PROGRAM"] = str(program)
+    template, fleet = one.folder / "volume.yaml", one.folder / "fleet.yaml"
+    template.write_text(yaml.safe_dump(_TEMPLATE))
+    fleet.write_text(yaml.safe_dump(_FLEET))
+    settings["EBBTIDE_STORAGE_TEMPLATE"] = str(template)
+    data = one.folder / "data"
+    command = [_program("ebbtide"), "up", "--data", data, "--fleet", fleet, "--port", "0"]
+    up = Beside("ebbtide up", command, one.folder / "up.log", {**environment(), **settings})
+
+    def answers() -> bool | None:
+        assert not up.ended, f"ebbtide up ended:\n{up.text()}"
+        return True if (data / "connection.env").exists() else None
+
+    until(answers, "ebbtide up is there")
+    return up
+
+
+def _poll(one: Scene) -> Beside:
+    pods = one.kubectl.items("pods", "--selector=app=serving")
+    address = pods[0]["status"]["podIP"]
+    command = [sys.executable, HERE / "poller.py", f"http://{address}:8080/", one.poll_file]
+    poller = Beside("poller", command, one.folder / "poller.log")
+    until(lambda: True if one.poll_file.exists() else None, "the service is asked")
+    return poller
+
+
+def _import(one: Scene) -> None:
+    """Lend the cluster a node: a volume, the cluster as it is, and a target of one."""
+    volume = one.ebbtide("storage", "create", VOLUME, "--size-tib", "1", "--region", REGION, "--wait")
+    selector = ",".join(f"{name}={value}" for name, value in objects.STANDARD.items())
+    order = {
+        "cluster_name": CLUSTER,
+        "region": REGION,
+        "gpu_type": GPU_TYPE,
+        "kubeconfig": one.plane.kubeconfig.read_text(),
+        "standard_selector": selector,
+        "num_preemptible_gpus": GPUS,
+        "volume_id": volume["volume_id"],
+    }
+    known = connection.read(one.folder / "data" / "connection.env")
+    headers = {"Authorization": f"Bearer {known['EBBTIDE_API_KEY']}"}
+    answer = httpx.post(f"{known['EBBTIDE_URL']}/v1/clusters/import", json=order, headers=headers)
+    assert answer.status_code == 200, answer.text
+
+
+def _program(name: str) -> str:
+    return str(Path(sysconfig.get_path("scripts")) / name)

@@ -1,0 +1,98 @@
+"""The whole of it once: real kubelets, real containers, real signals, a volume that both machines reach."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e import objects
+from tests.e2e.processes import until
+from tests.e2e.scene import WINDOW_S, Scene
+from tests.e2e.story import orderly, story
+
+GRACE_S = 300  # what the job asks for; it gets what fits the window
+SAVED = re.compile(r"leaving: step (\d+) is saved")
+
+
+@pytest.fixture(autouse=True)
+def _the_service_answers(scene: Scene) -> Iterator[None]:
+    """Whatever happens to preemptible nodes, what stands on the cluster's own answers every request."""
+    before = scene.polled()["asked"]
+    yield
+    polled = until(lambda: found if (found := scene.polled())["asked"] > before else None, "it is asked")
+    assert polled["failed"] == [], f"of {polled['asked']} requests"
+
+
+def test_a_job_saves_and_its_replacement_goes_on(scene: Scene) -> None:
+    """A7, C4, I2: SIGTERM, save, an empty node leaves before its machine is stopped; the work goes on."""
+    with story(scene, "training") as told:
+        first = told.start("train.py", "400", grace_s=GRACE_S)
+        log = told.log_of(first)
+        claimed_at = told.claim()
+        told.ended()
+        until(lambda: log.ended or None, "the log ends")
+        lines = log.text().splitlines()
+        log.stop()
+
+        said = SAVED.search(lines[-1])
+        assert said, lines
+        saved = int(said[1])
+        written = told.written()
+        assert written[-1] == {**written[-1], "pod": first, "step": saved}, "it saved all that it did"
+
+        went_at = told.node_went_at()
+        assert went_at - claimed_at < WINDOW_S, "an empty node leaves at once"
+        assert went_at < told.stopped_at(), "the Node goes while its machine still runs"
+        assert told.watch.first("MODIFIED", told.node["name"], "Unknown") is None, "nobody sees it NotReady"
+
+        told.give_back_the_other()
+        second = until(lambda: next(iter(told.pods_that_wrote()[1:]), None), "the replacement writes")
+        assert scene.running_node()["host"] != told.node["host"]
+        assert f"resumed after step {saved}" in scene.kubectl("logs", second)
+        resumed = next(line for line in told.written() if line["pod"] == second)
+        assert resumed["step"] == saved + 1
+        told.completes()
+        assert [line["step"] for line in told.written()] == list(range(400)), "no step twice, none left out"
+        assert orderly(told.written())
+
+
+def test_a_pod_that_does_not_listen_is_cut_off_before_its_node_goes(scene: Scene) -> None:
+    """A4, A8, C8: the machine is off first, then the Node goes; its volume never has two writers."""
+    with story(scene, "stubborn") as told:
+        first = told.start("stubborn.py", grace_s=GRACE_S, hanging="import time; time.sleep(1000)")
+        claimed_at = told.claim()
+        told.ended()
+        went_at, stopped_at = told.node_went_at(), told.stopped_at()
+        assert stopped_at - claimed_at >= WINDOW_S - 1, "it had its time"
+        assert stopped_at < went_at, "the Node object stands until nothing runs there any more"
+        last = told.written()[-1]
+        assert (last["pod"], last["at"] < stopped_at) == (first, True)
+
+        told.give_back_the_other()
+        told.completes()
+        assert len(told.pods_that_wrote()) == 2
+        assert orderly(told.written())
+        most = max(len(hosts) for hosts in told.mounts.seen)
+        assert most == 1, f"at once it was mounted at {told.mounts.seen}"
+
+
+def test_a_machine_that_comes_back_from_the_dead_is_removed(scene: Scene) -> None:
+    """C7: a kubelet of a node that the ledger calls removed registers again: neither of them stays."""
+    with story(scene, "zombie") as told:
+        order = scene.lab.order_of(told.node["host"])
+        told.claim()
+        told.ended()
+        scene.lab.call("create", **order)
+        until(lambda: told.watch.last("ADDED", told.node["name"]), "it registers again")
+        until(lambda: told.node["name"] not in scene.kubectl("get", "nodes") or None, "the Node goes")
+        until(lambda: told.node["host"] not in scene.lab.inner_pids() or None, "the machine goes")
+
+
+def test_the_volume_is_the_one_that_ebbtide_made(scene: Scene) -> None:
+    """The jobs' data lies where the storage program put it, and no pod names a path of its machine."""
+    volume = scene.kubectl.one("persistentvolume", "demo-data")
+    assert volume["spec"]["local"]["path"] == str(scene.volume_folder())
+    assert volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
+    assert "hostPath" not in str(objects.job("any", "image", [], gpus=1, grace_s=1))

@@ -40,7 +40,7 @@ def set_cluster(
         ),
     ] = None,
 ) -> None:
-    """Change a cluster's settings, for drains and nodes that begin from now on; without options, show them."""
+    """Change settings, for drains and nodes that begin from now on; without options, show them."""
     cluster_id = resolve(session.client, cluster)["cluster_id"]
     wanted = {"warn_first_s": warn_first, "placement": placement}
     change = {name: value for name, value in wanted.items() if value is not None}

@@ -64,6 +64,8 @@ ROUTES = {
     f"POST {_REMEDIATIONS}/{{remediation_id}}/approve": Kind.OBJECT,
     f"POST {_REMEDIATIONS}/{{remediation_id}}/reject": Kind.OBJECT,
     f"POST {_REMEDIATIONS}/{{remediation_id}}/cancel": Kind.OBJECT,
+    "POST /v1/clusters/import": Kind.OPERATOR,
+    "PUT /v1/clusters/{cluster_id}/import": Kind.OPERATOR,
     "GET /v1/clusters/{cluster_id}/events": Kind.OBJECT,
     "GET /v1/clusters/{cluster_id}/events/stream": Kind.OBJECT,
     "GET /v1/clusters/{cluster_id}/drains": Kind.OBJECT,

@@ -76,8 +76,8 @@ class ExecProviderRig:
         self.folder = Path(self._folder.name)
         self.memory = MemoryHere(self.clock)
         commands = commands or {verb: [*MACHINES, self._folder.name] for verb in (*VERBS, "reboot")}
-        programs = {verb: Program(f"the {verb} program", argv, 20) for verb, argv in commands.items()}
-        self.provider = ExecProvider(programs, self.memory, at_once=8)
+        self.programs = {verb: Program(f"the {verb} program", argv, 20) for verb, argv in commands.items()}
+        self.provider = ExecProvider(self.programs, self.memory, at_once=8)
         self._tell_time()
 
     def new_id(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from ebbtide.store import claims, requests, runs, visits, webhooks
+from ebbtide.store import claims, instances, requests, runs, visits, webhooks
 from ebbtide.store.visits import Loop, Visit
 from ebbtide.workers.outcome import Outcome, finish
 from ebbtide.workers.single import SingleVisits
@@ -24,10 +24,12 @@ class Retention(SingleVisits):
             window = timedelta(seconds=self._settings.event_window_s)
             settled = await visits.drop_of_removed_nodes(tx, tx.now - window)
             delivered = await webhooks.forget_older(tx, tx.now - DELIVERIES_KEPT)
+            machines = await instances.forget_older(tx, tx.now - window)
             ended = await claims.end_empty(tx)
             again = tx.now + timedelta(seconds=self._settings.retention_every_s)
             sentence = (
-                f"{forgotten} create requests, {buried} worker runs, {settled} visits of removed nodes and "
-                f"{delivered} webhook deliveries forgotten, {ended} empty claims ended"
+                f"{forgotten} create requests, {buried} worker runs, {settled} visits of removed nodes, "
+                f"{machines} machines of programs and {delivered} webhook deliveries forgotten, {ended} "
+                "empty claims ended"
             )
             return await finish(tx, visit, Outcome(sentence, again))

@@ -13,6 +13,7 @@ from ebbtide.backends import exec as exec_
 from ebbtide.backends import kwok, simulated
 from ebbtide.backends.base import Backend, Setup
 from ebbtide.errors import StartupError
+from ebbtide.settings import Settings
 
 BACKENDS: dict[str, Callable[[Setup], Backend]] = {
     "exec": exec_.make,
@@ -23,8 +24,14 @@ BACKENDS: dict[str, Callable[[Setup], Backend]] = {
 
 def backend(setup: Setup) -> Backend:
     """The backend that the settings name. Raises StartupError."""
-    make = BACKENDS.get(setup.settings.provider)
-    if make is None:
+    check(setup.settings)
+    return BACKENDS[setup.settings.provider](setup)
+
+
+def check(settings: Settings) -> None:
+    """Raises StartupError when the settings name no backend, or one whose programs are not here."""
+    if settings.provider not in BACKENDS:
         names = ", ".join(sorted(BACKENDS))
-        raise StartupError(f"EBBTIDE_PROVIDER={setup.settings.provider!r}: write one of {names}")
-    return make(setup)
+        raise StartupError(f"EBBTIDE_PROVIDER={settings.provider!r}: write one of {names}")
+    if settings.provider == "kwok":
+        kwok.check()

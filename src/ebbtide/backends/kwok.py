@@ -30,14 +30,16 @@ FOLDER = "kwok"
 _VOLUMES = "volumes.jsonl"  # acts of the simulated storage
 
 
+def check() -> None:
+    """Raises MissingPrograms, which says how to get them."""
+    places().require((*CONTROL_PLANE, "kwok"))
+
+
 def make(setup: Setup) -> Backend:
-    """Everything in the folder `kwok` of the data folder. Raises StartupError when programs are missing.
+    """Everything in the folder `kwok` of the data folder.
 
     Without a data folder (a process that runs no loops) it cannot begin.
     """
-    where = places()
-    if setup.data_dir is not None:
-        where.require((*CONTROL_PLANE, "kwok"))
     folder = (setup.data_dir or Path()) / FOLDER
     telling = _Telling(setup.db)
     provider = KwokProvider(
@@ -45,7 +47,6 @@ def make(setup: Setup) -> Backend:
         setup.clock,
         most_clusters=setup.settings.kwok_clusters_limit,
         on_ready=telling.ready,
-        where=where,
     )
     clients = Clients()
     volumes = World(setup.clock, journal=setup.journal and setup.journal.with_name(_VOLUMES))

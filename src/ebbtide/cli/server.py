@@ -14,6 +14,7 @@ from ebbtide.cli.exits import UsageError
 
 DEFAULT_PORT = 8080
 DEMO_DRAIN_WINDOW_S = 20
+DEMO_DRAIN_WINDOW_ON_KUBERNETES_S = 30
 
 Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")]
 DatabaseUrl = Annotated[
@@ -53,7 +54,19 @@ def up(
     drain_window: Annotated[
         int | None,
         typer.Option(
-            "--drain-window", metavar="SECONDS", min=1, help="From notice to removal; 300, in the demo 20."
+            "--drain-window",
+            metavar="SECONDS",
+            min=1,
+            help="From notice to removal; 300, in the demo 20 or 30.",
+        ),
+    ] = None,
+    provider: Annotated[
+        str | None,
+        typer.Option(
+            "--provider",
+            metavar="NAME",
+            help="simulated; kwok: real Kubernetes control planes here; exec: your programs. "
+            "Else EBBTIDE_PROVIDER.",
         ),
     ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Play one story through the API, then go on.")] = False,
@@ -61,7 +74,7 @@ def up(
         bool, typer.Option("--once", help="With --demo: end after the story; 0 if all of it happened.")
     ] = False,
 ) -> None:
-    """Run everything in one process: API, workers, PostgreSQL in a data folder, and a simulated fleet.
+    """Run everything in one process: API, workers, PostgreSQL in a data folder, and a fleet.
 
     Ctrl-C stops it; starting it again goes on where it was. SIGHUP reads the fleet file again.
     """
@@ -73,7 +86,7 @@ def up(
     output.note(f"ebbtide {__version__} starts, with its data in {data} ...")
     from ebbtide.cli.up import UpOptions, run_up
 
-    options = UpOptions(data, fleet, host, port, drain_window, demo, once)
+    options = UpOptions(data, fleet, host, port, drain_window, provider, demo, once)
     raise typer.Exit(run_up(options))
 
 

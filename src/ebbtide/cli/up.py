@@ -1,4 +1,4 @@
-"""`ebbtide up`: database, API, loops and a simulated fleet in one process, and the story if asked for."""
+"""`ebbtide up`: database, API, loops and a fleet in one process, and the story if asked for."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from typing import TypeVar
 
 import structlog
 
-from ebbtide import __version__, assembly
+from ebbtide import __version__, assembly, backends
 from ebbtide.assembly import System
 from ebbtide.cli import connection, exits, logs, output
 from ebbtide.cli.connection import Connection
 from ebbtide.cli.demo.run import demo_settings, tell_story
+from ebbtide.cli.exits import UsageError
 from ebbtide.cli.fleet import packaged_fleet_file, read_fleet_file
 from ebbtide.cli.listening import Server, listen, server_of, signals, url_of
 from ebbtide.cli.server import DEFAULT_PORT
@@ -44,6 +45,7 @@ class UpOptions:
     host: str
     port: int | None
     drain_window_s: int | None
+    provider: str | None
     demo: bool
     once: bool
 
@@ -70,6 +72,11 @@ def run_up(options: UpOptions) -> int:
 
 def _settings(options: UpOptions) -> Settings:
     settings = from_environment()
+    if options.provider is not None:
+        settings = replace(settings, provider=options.provider)
+    backends.check(settings)
+    if options.demo and settings.provider not in ("simulated", "kwok"):
+        raise UsageError(f"--demo plays on simulated or kwok, not on {settings.provider}; leave it out")
     if options.demo:
         settings = demo_settings(settings)
     if options.drain_window_s is not None:
@@ -234,6 +241,10 @@ class _Up:
             output.say(f"  (port {asked} is taken, so it listens on another)", "yellow")
         output.say("")
         output.print_facts([("  URL", found.url), ("  key", found.key)])
+        if self._settings.provider == "kwok":
+            output.print_facts(
+                [("  clusters", "real Kubernetes control planes on this machine, some 600 MB each")]
+            )
         if self._settings.drain_window_s != Settings().drain_window_s:
             output.print_facts([("  drain window", f"{self._settings.drain_window_s} s instead of 300 s")])
         if not self._options.demo:
@@ -257,7 +268,7 @@ class _Up:
 
     async def _story(self, system: System, found: Connection) -> int:
         asked = threading.Event()
-        telling = asyncio.create_task(tell_story(system, found, asked))
+        telling = asyncio.create_task(tell_story(system, found, self._options.data, asked))
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait([telling, stopping], return_when=asyncio.FIRST_COMPLETED)
         asked.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ebbtide.cli import output
@@ -46,6 +47,13 @@ class Narrator:
 
     def remark(self, text: str) -> None:
         self._line("", (f"  {text}", "dim"))
+
+    def commands(self, text: str, commands: Sequence[str]) -> None:
+        """Commands that somebody may want to copy, each on a line of its own, however long. None: nothing."""
+        if commands:
+            self.remark(text)
+        for command in commands:
+            output.say(f"{'':{_MARGIN + 4}}{command}", "cyan")
 
     def _now(self) -> str:
         seconds = int(self.since_begin_s())

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from ebbtide.cli import output
 from ebbtide.cli.demo import stage as on
 from ebbtide.cli.demo.narrator import Narrator
+from ebbtide.cli.demo.scene import PodPlan, PodTold, Scene
 from ebbtide.cli.demo.stage import Json, Stage, Tenant, require
 
-_JOIN_LIMIT_S = 60.0
 _TICK_S = 5  # how far a removal may trail what it waited for, on a busy machine
 _EARLY_EXIT_S = 4
 _POD_GRACE_S = 300
@@ -18,8 +18,9 @@ _POD_GRACE_S = 300
 
 @dataclass(slots=True)
 class Cast:
-    """What the acts hand on to each other: cluster ids, and the nodes that were taken."""
+    """What the acts hand on to each other: the scene, cluster ids, and the nodes that were taken."""
 
+    scene: Scene
     reef: str = ""
     tide: str = ""
     early: str = ""
@@ -27,9 +28,9 @@ class Cast:
     deadlines: dict[str, datetime] = field(default_factory=dict)
 
 
-def play(stage: Stage, narrator: Narrator) -> None:
+def play(stage: Stage, narrator: Narrator, scene: Scene) -> None:
     """Play all acts. Raises StoryFailed at the first step that does not happen as promised."""
-    cast = Cast()
+    cast = Cast(scene)
     left = on.clear(stage)
     if left:
         narrator.remark(f"cleared the stage: {left} clusters of an earlier story are gone")
@@ -77,6 +78,7 @@ def _borrow(stage: Stage, narrator: Narrator, cast: Cast) -> None:
     cluster = _await_preemptible(stage, narrator, cast, 3)
     require(cluster["status"] == "Ready" and cluster["num_gpus"] == 8, "reef is Ready with 8 standard GPUs")
     narrator.checked("reef is Ready: 8 standard GPUs, 24 of 24 preemptible GPUs at half the price")
+    narrator.commands("see it yourself, in another terminal:", cast.scene.watch(cluster))
 
 
 def _await_preemptible(stage: Stage, narrator: Narrator, cast: Cast, nodes: int) -> Json:
@@ -93,7 +95,7 @@ def _await_preemptible(stage: Stage, narrator: Narrator, cast: Cast, nodes: int)
 
     before = stage.lender.client.cluster(cast.reef)
     seen |= {node["node_id"] for node in before["gpu_worker_nodes"] if node["status"] == "Running"}
-    return stage.until(f"{nodes} preemptible nodes run in reef", look, _JOIN_LIMIT_S)
+    return stage.until(f"{nodes} preemptible nodes run in reef", look, cast.scene.join_limit_s)
 
 
 def _work(stage: Stage, narrator: Narrator, cast: Cast) -> None:
@@ -101,15 +103,14 @@ def _work(stage: Stage, narrator: Narrator, cast: Cast) -> None:
     cluster = stage.lender.client.cluster(cast.reef)
     nodes = sorted(on.preemptible_running(cluster), key=_running_since)
     oldest, cast.early, cast.late = (node["node_id"] for node in nodes)
-    saves = {"behaviour": "obeys", "exits_after_s": _EARLY_EXIT_S, "grace_s": _POD_GRACE_S}
-    deaf = {"behaviour": "kubelet_doubles_grace", "grace_s": _POD_GRACE_S}
-    for node, pod, spec in (
-        (oldest, "trainer-0", saves),
-        (cast.early, "trainer-1", saves),
-        (cast.late, "stubborn", deaf),
-    ):
-        made = stage.operator.add_pods(cast.reef, {"name": pod, "node": node, **spec})["pods"]
-        require(len(made) == 1 and made[0]["node"] == node, f"pod {pod} runs on {node}")
+    plans = [
+        PodPlan("trainer-0", oldest, _POD_GRACE_S, _EARLY_EXIT_S),
+        PodPlan("trainer-1", cast.early, _POD_GRACE_S, _EARLY_EXIT_S),
+        PodPlan("stubborn", cast.late, _POD_GRACE_S, None),
+    ]
+    cast.scene.run(cluster, plans)
+    where = {plan.node for plan in plans}
+    stage.until("all three pods run", lambda: where <= cast.scene.running(cluster), 30)
     narrator.sees(
         f"pods run on all three: two trainers that save within {_EARLY_EXIT_S} s, and one pod deaf to SIGTERM"
     )
@@ -157,23 +158,30 @@ def _read_deadlines(stage: Stage, narrator: Narrator, cast: Cast) -> None:
             cast.deadlines[node["name"]] = deadline
             narrator.sees(f"{node['name']} got notice: TogetherPreempted, {span_s} s until removal")
     require(set(cast.deadlines) == {cast.early, cast.late}, "both nodes have a deadline")
-    seen: dict[str, Json] = {}
+    seen: dict[str, PodTold] = {}
+    cluster = stage.lender.client.cluster(cast.reef)
     limit_s = 0.75 * stage.drain_window_s  # far beyond what it takes: a busy machine is no failure
-    told = stage.until("the pods on both nodes got SIGTERM", lambda: _told(stage, cast, seen), limit_s)
-    grace_s = min((on.instant(pod["ends_by"]) - on.instant(pod["told_at"])).total_seconds() for pod in told)
+    told = stage.until("the pods on both nodes got SIGTERM", lambda: _told(cluster, cast, seen), limit_s)
+    grace_s = min((pod.ends_by - pod.told_at).total_seconds() for pod in told)
+    if cast.scene.shows_notices:
+        late, deadline = cast.late, cast.deadlines[cast.late]
+        shown = stage.until(
+            f"{late} shows its notice", lambda: cast.scene.announced(cluster, late, deadline), limit_s
+        )
+        narrator.sees(shown)
     narrator.sees(
         f"their pods got SIGTERM, their own grace of {_POD_GRACE_S} s cut to the {grace_s:.0f} s that fit"
     )
 
 
-def _told(stage: Stage, cast: Cast, seen: dict[str, Json]) -> list[Json] | None:
+def _told(cluster: Json, cast: Cast, seen: dict[str, PodTold]) -> list[PodTold] | None:
     """A pod of each node that has been told.
 
     Kept over several looks: one that was told may be gone at the next.
     """
-    for pod in stage.operator.pods(cast.reef):
-        if pod["node"] in (cast.early, cast.late) and pod["told_at"]:
-            seen[pod["node"]] = pod
+    for pod in cast.scene.told(cluster):
+        if pod.node in (cast.early, cast.late):
+            seen[pod.node] = pod
     return list(seen.values()) if len(seen) == 2 else None
 
 
@@ -214,7 +222,7 @@ def _await_left(stage: Stage, cast: Cast, node: str, limit_s: float) -> datetime
 
 def _serve(stage: Stage, narrator: Narrator, cast: Cast) -> None:
     """The order is served with the hosts that came free."""
-    cluster = stage.until("tide is Ready", lambda: _ready(stage.standard, cast.tide), _JOIN_LIMIT_S)
+    cluster = stage.until("tide is Ready", lambda: _ready(stage.standard, cast.tide), cast.scene.join_limit_s)
     running = [node for node in cluster["gpu_worker_nodes"] if node["status"] == "Running"]
     require(len(running) == 2 and not any(map(on.is_preemptible, running)), "tide runs on two standard nodes")
     narrator.act(stage.standard.name, "has tide Ready on 2 standard nodes", stage.standard.style)
@@ -243,7 +251,7 @@ def _refill(stage: Stage, narrator: Narrator, cast: Cast) -> None:
     narrator.act(who.name, "scales tide down to 1 node", who.style)
     changed = who.client.update_cluster(cast.tide, {"num_gpus": 8})
     require(changed["num_gpus"] == 8, "the answer shows 8 GPUs")
-    limit_s = _JOIN_LIMIT_S + stage.cooldown_s
+    limit_s = cast.scene.join_limit_s + stage.cooldown_s
     cluster = stage.until("reef is refilled to 16 GPUs", lambda: _refilled(stage, cast), limit_s)
     known = {cast.early, cast.late}
     names = {node["node_id"] for node in on.preemptible_running(cluster)}

@@ -88,9 +88,10 @@ class Lines:
         """When the first line came that has all these words."""
         return next((at for at, line in self.seen if set(words) <= set(line.split())), None)
 
-    def last(self, *words: str) -> float | None:
-        """When the last such line came."""
-        return next((at for at, line in reversed(self.seen) if set(words) <= set(line.split())), None)
+    def after(self, moment: float, *words: str) -> float | None:
+        """When the first such line after a moment came."""
+        lines = (at for at, line in self.seen if set(words) <= set(line.split()))
+        return next((at for at in lines if at > moment), None)
 
     def stop(self) -> None:
         self._process.terminate()

@@ -14,6 +14,7 @@ from ebbtide.core.drain import (
     PodSeen,
     grace_for,
     late_end,
+    longest_warning_s,
     next_step,
 )
 from ebbtide.core.nodes import DrainKind
@@ -190,3 +191,42 @@ def test_a_release_never_costs_a_pod_of_its_own_grace_when_it_was_there_from_the
 def test_now_is_a_value() -> None:
     assert step(RECLAIM, a_pod(), at_s=7) == step(RECLAIM, a_pod(), at_s=7)
     assert NOW.tzinfo is not None
+
+
+WARNED = DrainState(DrainKind.RECLAIM, after(300), after(300), after(60))
+
+
+def test_a_warning_comes_before_any_signal_and_cuts_the_grace() -> None:
+    """A5: SIGTERM at T+60, D where it was."""
+    early = step(WARNED, a_pod("a", grace_s=300), a_pod("b"), at_s=59)
+    assert (early.signal, early.evict, early.done) == ((), (), False)
+    assert early.due == after(60)
+    assert [pod.name for pod in early.waiting_for] == ["a", "b"]
+    due = step(WARNED, a_pod("a", grace_s=300), a_pod("b"), at_s=60)
+    assert [(order.name, order.grace_s) for order in due.signal] == [("a", 237), ("b", 30)]
+
+
+def test_a_warned_node_that_is_empty_leaves_and_one_that_is_over_time_too() -> None:
+    assert step(WARNED, at_s=1).done
+    late = DrainState(DrainKind.RECLAIM, after(300), after(300), after(400))
+    assert step(late, a_pod(), at_s=300).overdue
+
+
+def test_a_warned_release_asks_politely_as_long_as_there_is_time() -> None:
+    warned = DrainState(DrainKind.RELEASE, after(300), after(300), after(60))
+    assert not step(warned, a_pod(grace_s=100), at_s=0).evict
+    assert step(warned, a_pod(grace_s=100), at_s=60).evict
+    assert step(warned, a_pod(grace_s=240), at_s=60).signal
+
+
+@pytest.mark.parametrize(
+    ("policy", "longest_s"),
+    [
+        (DrainPolicy(), 240),
+        (DrainPolicy(late_notice_s=100), 200),
+        (DrainPolicy(critical_reserve_s=60), 180),
+        (DrainPolicy(window_s=40), 0),
+    ],
+)
+def test_a_warning_leaves_time_that_is_worth_having(policy: DrainPolicy, longest_s: int) -> None:
+    assert longest_warning_s(policy) == longest_s

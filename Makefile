@@ -16,18 +16,28 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PIP_NO_INPUT := 1
 
-.PHONY: help run demo-once test kube test-live test-frameworks check format bench lock clean
+.PHONY: help run run-kubernetes demo-once demo-kubernetes-once test kube test-live test-frameworks check format bench lock clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo '  For example: make run ARGS="--port 9000", make test ARGS="-k drain", make test JOBS=0'
 
 run: $(VENV)/.ready-to-run ## play the story on a simulated fleet, then stay up until Ctrl-C
 	@exec $(BIN)/ebbtide up --demo $(ARGS)
 
+run-kubernetes: kube-for-nodes ## the same on real Kubernetes control planes of this machine, for your own kubectl
+	@exec $(BIN)/ebbtide up --provider kwok --demo $(ARGS)
+
 demo-once: $(VENV)/.ready-to-run ## play the story in a folder of its own and end; fails if a step did not happen
 	@here=$$(pwd) && folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
 	cd "$$folder" && "$$here/$(BIN)/ebbtide" up --demo --once $(ARGS)
+
+demo-kubernetes-once: kube-for-nodes ## the story on real control planes in a folder of its own, and end
+	@$(MAKE) --no-print-directory demo-once ARGS="--provider kwok $(ARGS)"
+
+.PHONY: kube-for-nodes  # not listed: what the two targets above need
+kube-for-nodes: $(VENV)/.ready-to-run
+	@$(BIN)/ebbtide kube install --only etcd,kube-apiserver,kube-scheduler,kube-controller-manager,kwok
 
 test: $(VENV)/.ready-to-develop ## all tests that need only Python packages (they bring PostgreSQL)
 	$(BIN)/python -m pytest tests -m "not live" -n $(JOBS) $(ARGS) $(NONE_IS_FINE)

@@ -19,6 +19,7 @@ from ebbtide.core.nodes import ComputeClass, Phase
 from ebbtide.playground.behaviours import Obeys, PodBehaviour, Volume
 from ebbtide.playground.facts import Fact, What
 from ebbtide.playground.flaky import Flaky
+from ebbtide.providers.base import Provider
 from ebbtide.services import Services
 from ebbtide.services.details import (
     Caller,
@@ -75,6 +76,7 @@ class Story:
     """A system, its world, and the watch over both.
 
     side_by_side: visits and requests of one instant run concurrently, as in a server, and not one by one
+    provider:     wraps the simulated provider, for one that behaves otherwise
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Story:
         seed: int = 0,
         settings: Settings | None = None,
         side_by_side: bool = False,
+        provider: Callable[[Provider], Provider] = lambda plain: plain,
     ) -> None:
         self.flaky = Flaky()
         self.killer = Killer()
@@ -93,7 +96,7 @@ class Story:
             database_url,
             settings=settings,
             seed=seed,
-            provider=lambda plain: self.killer.wrap(self.flaky.wrap(plain)),
+            provider=lambda plain: self.killer.wrap(self.flaky.wrap(provider(plain))),
             driver=lambda plain: self.killer.wrap(self.flaky.wrap(plain)),
             inline=not side_by_side,
         )

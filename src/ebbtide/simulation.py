@@ -67,7 +67,7 @@ class Simulation:
         self._wrap_driver = driver
         self._wrap_storage = storage
         self._inline = inline
-        self._secret_keys = [new_key()]
+        self.secret_keys = [new_key()]
         self._sender = sender
         self._changes = 0
         self._beaten_at = self.clock.now()
@@ -86,7 +86,7 @@ class Simulation:
             storage=self._wrap_storage(SimulatedStorage(self.world)),
             alone=True,
             inline=self._inline,
-            secret_keys=self._secret_keys,
+            secret_keys=self.secret_keys,
             sender=self._sender,
         )
 

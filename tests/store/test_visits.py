@@ -60,6 +60,16 @@ async def test_one_sick_cluster_leaves_room_for_the_others(db: Database) -> None
     assert {"well-1", "well-2"} <= set(claimed)
 
 
+async def test_what_is_under_way_counts_as_well(db: Database, clock: ManualClock) -> None:
+    """A sick cluster's visits hang; those that fall due meanwhile take no more room than the first had."""
+    await _hint(db, *(f"sick-{n:02}" for n in range(20)), clusters=["a"] * 20)
+    assert len(await _claim(db, limit=10, cap=5)) == 5
+    assert await _claim(db, limit=10, cap=5) == []
+    assert len(await _claim(db, "another process", limit=10, cap=8)) == 3
+    clock.advance(LEASE_S)
+    assert len(await _claim(db, limit=10, cap=5)) == 5
+
+
 async def test_a_leased_visit_is_nobody_elses_until_the_lease_ends(db: Database, clock: ManualClock) -> None:
     await _hint(db, "a")
     (first,) = await _claim(db, "one")

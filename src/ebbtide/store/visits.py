@@ -185,17 +185,20 @@ async def wake_existing(tx: Tx, loop: Loop, keys: Sequence[str], *, due_at: date
         tx.wake(loop)
 
 
-# The cap counts within one batch: one sick cluster with many due nodes leaves room for the others in every
-# claim.
+# The cap counts what is under way as well, in any process: a sick cluster with many due nodes, each of which
+# hangs for a while, leaves room for the others.
 _CLAIM = sa.text("""
-WITH due AS (
-    SELECT loop, key, urgent, due_at,
+WITH under_way AS (
+    SELECT COALESCE(cluster_id, key) AS cluster, count(*) AS visits FROM visits
+    WHERE loop = :loop AND due_at <= :now AND lease_until > :now GROUP BY 1
+), due AS (
+    SELECT loop, key, urgent, due_at, COALESCE(cluster_id, key) AS cluster,
            row_number() OVER (PARTITION BY COALESCE(cluster_id, key) ORDER BY urgent DESC, due_at) AS place
     FROM visits
     WHERE loop = :loop AND due_at <= :now AND (lease_until IS NULL OR lease_until <= :now)
 ), picked AS (
-    SELECT v.loop, v.key FROM visits v JOIN due USING (loop, key)
-    WHERE due.place <= :cap
+    SELECT v.loop, v.key FROM visits v JOIN due USING (loop, key) LEFT JOIN under_way USING (cluster)
+    WHERE due.place + COALESCE(under_way.visits, 0) <= :cap
     ORDER BY due.urgent DESC, due.due_at, v.key
     LIMIT :limit
     FOR UPDATE OF v SKIP LOCKED
@@ -211,8 +214,8 @@ RETURNING v.loop, v.key, v.fence, v.hints, v.failures, v.urgent, v.due_at
 async def claim(
     tx: Tx, loop: Loop, owner: str, *, limit: int, lease_s: int, cap_per_cluster: int = 1_000_000
 ) -> list[Visit]:
-    """Lease up to `limit` due visits of one loop, urgent ones first, at most `cap_per_cluster` of one
-    cluster.
+    """Lease up to `limit` due visits of one loop, urgent ones first, so that at most `cap_per_cluster` of one
+    cluster are leased at once.
     """
     until = tx.now + timedelta(seconds=lease_s)
     rows = await tx.conn.execute(

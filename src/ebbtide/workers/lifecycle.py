@@ -46,6 +46,7 @@ LONGEST_LOOK_S = 10  # between two looks at a machine that is coming, or being w
 
 class Lifecycle(SingleVisits):
     loop = Loop.LIFECYCLE
+    batch = 1024  # as many nodes may get notice at once; each visit mostly waits for its cluster's API server
 
     def __init__(self, db: Database, settings: Settings, provider: Provider, driver: Driver) -> None:
         super().__init__(db, settings)

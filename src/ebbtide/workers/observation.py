@@ -71,14 +71,30 @@ class Observation:
             known: dict[str, list[NodeRow]] = {}
             for node in await nodes.of_clusters(tx, list(rows), _WATCHED):
                 known.setdefault(node.cluster_id or "", []).append(node)
-        looks = await asyncio.gather(
-            *(self._look(visit, rows.get(visit.key), known.get(visit.key, [])) for visit in claimed)
-        )
-        # Quiet clusters are finished together in one statement; what changed gets a transaction of its own.
+        looks = {
+            visit.key: asyncio.create_task(
+                self._look(visit, rows.get(visit.key), known.get(visit.key, [])), name=visit.key
+            )
+            for visit in claimed
+        }
+        try:
+            left = set(looks.values())
+            while (
+                left
+            ):  # what is known is written: a cluster that hangs holds up none that was looked at with it
+                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+                await self._finish_all([task.result() for task in looks.values() if task in done])
+        finally:
+            for task in looks.values():
+                task.cancel()
+            await asyncio.gather(*looks.values(), return_exceptions=True)
+        return [looks[visit.key].result().outcome for visit in claimed]
+
+    async def _finish_all(self, looks: Sequence[_Look]) -> None:
+        """Quiet clusters are finished in one statement; what changed gets a transaction of its own."""
         quiet = [look for look in looks if not look.changes]
         for group in ([quiet] if quiet else []) + [[look] for look in looks if look.changes]:
             await self._finish(group)
-        return [look.outcome for look in looks]
 
     async def _finish(self, looks: Sequence[_Look]) -> None:
         try:

@@ -28,7 +28,6 @@ from ebbtide.workers.outcome import LoopWorker, Outcome
 log = structlog.get_logger()
 
 POLL_S = 1.0  # a hint from another process may be lost; due rows are found this soon without one
-CAP_PER_CLUSTER = 16  # of one claim, so that one sick cluster leaves room for the others
 SINGLETON = "all"
 
 
@@ -117,10 +116,15 @@ class Runner:
         claimed = await self._claim(loop, limit or self._workers[loop].batch, cap=1_000_000)
         return await self._workers[loop].visit_many(claimed) if claimed else []
 
-    async def _claim(self, loop: Loop, limit: int, *, cap: int = CAP_PER_CLUSTER) -> list[Visit]:
+    async def _claim(self, loop: Loop, limit: int, *, cap: int | None = None) -> list[Visit]:
         async with self._db.transaction() as tx:
             return await visits.claim(
-                tx, loop, self.run_id, limit=limit, lease_s=self._settings.lease_s, cap_per_cluster=cap
+                tx,
+                loop,
+                self.run_id,
+                limit=limit,
+                lease_s=self._settings.lease_s,
+                cap_per_cluster=cap or self._workers[loop].batch // 2,  # a sick cluster leaves the other half
             )
 
     # -- for ever

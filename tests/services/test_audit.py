@@ -16,8 +16,18 @@ from ebbtide.errors import EbbtideError
 from ebbtide.log import request_id
 from ebbtide.services import Services
 from ebbtide.services.audit import AuditDetails
-from ebbtide.services.details import Caller, ClusterChange, Replay, Role, VolumeChange, VolumeOrder
+from ebbtide.services.details import (
+    Caller,
+    ClusterChange,
+    ImportChange,
+    ImportOrder,
+    Replay,
+    Role,
+    VolumeChange,
+    VolumeOrder,
+)
 from tests.builders import (
+    GPU_TYPE,
     POOL,
     REGION,
     SIZE,
@@ -38,7 +48,7 @@ SIZES = ("num_gpus", "num_preemptible_gpus")
 READS = {
     "access.authenticate", "access.keys", "access.projects", "audit.read", "claims.list", "claims.retrieve",
     "clusters.events", "clusters.list", "clusters.regions", "clusters.retrieve", "fleet.hosts", "fleet.nodes",
-    "fleet.ownership", "fleet.pools", "hosts.show", "metrics.snapshot", "remediations.list", "remediations.retrieve",
+    "fleet.ownership", "fleet.pools", "hosts.show", "metrics.snapshot", "remediations.list", "remediations.retrieve", "settings.list", "settings.refresh",
     "usage.read", "volumes.list", "volumes.retrieve", "webhooks.deliveries", "webhooks.list",
     "why.node", "why.target", "wipes.list", "receipts.list", "receipts.retrieve", "cluster_settings.read",
     "supply.now", "supply.history", "supply.cluster_history",
@@ -209,6 +219,39 @@ def _changes() -> list[Change]:
             _remove,
             "host.remove",
             before={"state": "available", "pool": POOL, "fabric_block": "default"},
+            by_operator=True,
+        ),
+        Change(
+            "imports.create",
+            lambda d: d.services.imports.create(
+                d.operator, ImportOrder("reef", REGION, GPU_TYPE, "https://a", "pool=gpu"), Replay("i")
+            ),
+            "cluster.import",
+            after={
+                "name": "reef",
+                "server": "https://a",
+                "standard_selector": "pool=gpu",
+                "num_preemptible_gpus": 0,
+            },
+            by_operator=True,
+            keeps="imported",
+        ),
+        Change(
+            "imports.renew",
+            lambda d: d.services.imports.renew(
+                d.operator, d.ids["imported"], ImportChange("https://b", "pool=gpu")
+            ),
+            "cluster.renew",
+            before={"server": "https://a"},
+            after={"server": "https://b"},
+            by_operator=True,
+        ),
+        Change(
+            "settings.change",
+            lambda d: d.services.settings.change(d.operator, {"cooldown_s": 300}),
+            "settings.update",
+            before={"cooldown_s": None},
+            after={"cooldown_s": 300},
             by_operator=True,
         ),
         Change(

@@ -23,6 +23,9 @@ from ebbtide.kube.keeper import Kept
 from ebbtide.kube.places import MissingPrograms, places
 from ebbtide.kube.programs import CONTROL_PLANE
 from ebbtide.kube.servers import Options
+from ebbtide.store.embedded import EmbeddedPostgres
+from tests.conftest import _administer as administer
+from tests.conftest import _with_database as with_database
 from tests.live.crds import CrdsNotThere, install_crds
 from tests.live.drains import Place
 from tests.live.fleet import Fleet
@@ -180,6 +183,17 @@ async def place(
         await ours.close()
     finally:
         await machines.kwok.close()
+
+
+@pytest.fixture(scope="module")
+def module_database_url(
+    postgres_server: EmbeddedPostgres, _database_template: str, request: pytest.FixtureRequest
+) -> Iterator[str]:
+    """The URL of a fresh database with all migrations, for one file of tests."""
+    name = f"live_{request.path.stem}"
+    administer(postgres_server, f"CREATE DATABASE {name} TEMPLATE {_database_template}")
+    yield with_database(postgres_server.url, name)
+    administer(postgres_server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from ebbtide.kube.client import Clients, KubeClient, PatchKind
 from ebbtide.kube.errors import NotFound
 from ebbtide.kube.way_in import address
 from ebbtide.providers.base import InstanceOrder
+from ebbtide.providers.kwok.kubelet import LABEL_ON
 from tests.live.kwok import KwokRig
 
 Json = dict[str, Any]
@@ -117,6 +118,20 @@ class Place:
         except NotFound:
             return
 
+    @property
+    def root(self) -> KubeClient:
+        """Who is asked by no policy."""
+        plane = self.machines.kwok._planes.get(self.cluster.cluster_id)
+        assert plane is not None
+        return plane.client
+
+    async def kubelet_dies(self, node: NodeRef) -> None:
+        """The machine runs, and nobody speaks for it."""
+        path = f"/api/v1/nodes/{node.name}"
+        await self.root.patch(path, {"metadata": {"labels": {LABEL_ON: None}}})
+        mark = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+        await self.root.patch(f"{path}/status", {"status": {"conditions": [mark]}}, kind=PatchKind.STRATEGIC)
+
     async def node_now(self, node: NodeRef) -> Json | None:
         try:
             return await self.admin.get(f"/api/v1/nodes/{node.name}")
@@ -137,7 +152,7 @@ class Place:
         assert await self.machines.provider.stop(node.uid)
         mark = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
         path = f"/api/v1/nodes/{node.name}/status"
-        await self.admin.patch(path, {"status": {"conditions": [mark]}}, kind=PatchKind.STRATEGIC)
+        await self.root.patch(path, {"status": {"conditions": [mark]}}, kind=PatchKind.STRATEGIC)
 
     async def clear(self) -> None:
         """Nothing of the test before is there any more."""

@@ -69,7 +69,9 @@ class Removal:
         await self._force(work, ended=True)
         if not occupied or not self._patient:
             return True
-        left = [pod for pod in await self._bound() if pods.counts(pod)]
+        # Those that came meanwhile never ran: the machine is off. They go with the Node.
+        forced = {objects.uid(pod) for pod in work}
+        left = [pod for pod in await self._bound() if objects.uid(pod) in forced]
         return not left and not attachments.of_node(await self._attached(), self._node.name)
 
     async def _tell(self, pod: Json) -> None:

@@ -68,7 +68,15 @@ class Telling:
         return told
 
     async def _signal_one(self, order: PodOrder) -> Json:
-        """The pod as it was when it was told; empty where it is gone."""
+        """The pod as it was when it was told, as far as budgets ask; empty where it is gone.
+
+        Both calls in one turn: else, with thousands of pods, all would get the condition before the first
+        but a few got SIGTERM.
+        """
+        async with self._client.turns:
+            return await self._condition_then_delete(order)
+
+    async def _condition_then_delete(self, order: PodOrder) -> Json:
         pod: Json = {}
         try:
             pod = await self._client.patch(
@@ -91,7 +99,13 @@ class Telling:
             )
         except (NotFound, Conflict):
             return {}
-        return pod
+        # No more of it: at a notice to thousands, whole ones would keep the garbage collector busy.
+        return {
+            "metadata": {
+                "namespace": objects.text(pod, "metadata", "namespace"),
+                "labels": objects.labels(pod),
+            }
+        }
 
     async def _shortened(self, orders: Sequence[PodOrder]) -> Sequence[PodOrder]:
         """The API server counts a grace from when the pod was told first, not from now."""

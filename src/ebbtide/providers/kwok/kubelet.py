@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from ebbtide.core import marks
-from ebbtide.kube.client import KubeClient, PatchKind
+from ebbtide.kube.client import KubeClient
 from ebbtide.kube.errors import Conflict, NotFound
 from ebbtide.kube.programs import KUBERNETES
 from ebbtide.providers.kwok.machines import Machine
@@ -20,7 +20,6 @@ _NODES = "/api/v1/nodes"
 _PODS = "/api/v1/pods"
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _LEASE_S = 40  # a kubelet's default; it renews four times as often
-_MANAGER = "kubelet"
 _LIVE = ("Pending", "Running")
 
 
@@ -46,20 +45,35 @@ async def register(client: KubeClient, machine: Machine, now: datetime) -> None:
 
 
 async def beat(client: KubeClient, machine: Machine, now: datetime) -> None:
-    """Renew the node's lease. Raises KubeError."""
-    lease = {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": machine.node_name, "namespace": "kube-node-lease"},
-        "spec": {
-            "holderIdentity": machine.node_name,
-            "leaseDurationSeconds": _LEASE_S,
-            "renewTime": f"{now:%Y-%m-%dT%H:%M:%S.%f}Z",
-        },
+    """Renew the node's lease. As a kubelet does: made only while the Node is there. Raises KubeError."""
+    spec = {
+        "holderIdentity": machine.node_name,
+        "leaseDurationSeconds": _LEASE_S,
+        "renewTime": f"{now:%Y-%m-%dT%H:%M:%S.%f}Z",
     }
-    await client.patch(
-        f"{_LEASES}/{machine.node_name}", lease, kind=PatchKind.APPLY, fieldManager=_MANAGER, force=True
-    )
+    try:
+        await client.patch(f"{_LEASES}/{machine.node_name}", {"spec": spec})
+    except NotFound:
+        await _make_lease(client, machine, spec)
+
+
+async def _make_lease(client: KubeClient, machine: Machine, spec: Json) -> None:
+    try:
+        node = await client.get(f"{_NODES}/{machine.node_name}")
+    except NotFound:
+        return
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "name": machine.node_name,
+        "uid": node["metadata"]["uid"],
+    }
+    metadata = {
+        "name": machine.node_name,
+        "namespace": "kube-node-lease",
+        "ownerReferences": [owner],
+    }
+    await client.create(_LEASES, {"metadata": metadata, "spec": spec})
 
 
 async def fall_silent(client: KubeClient, machine: Machine) -> bool:

@@ -18,6 +18,7 @@ from ebbtide.cli import (
     cluster_settings,
     clusters,
     credentials,
+    doctor,
     examples,
     exits,
     fleet,
@@ -26,6 +27,7 @@ from ebbtide.cli import (
     inventory,
     kube,
     kube_rights,
+    live_settings,
     output,
     playground,
     receipts,
@@ -77,7 +79,9 @@ app.add_typer(remediations.app, name="remediations")
 claims.register(fleet.app)
 inventory.register(fleet.app)
 fleet.app.add_typer(hosts.app, name="hosts")
+fleet.app.add_typer(live_settings.app, name="settings")
 app.add_typer(fleet.app, name="fleet")
+doctor.register(app)
 usage.register(app)
 app.add_typer(access.projects, name="projects")
 app.add_typer(access.keys, name="keys")

@@ -1,0 +1,55 @@
+"""Whether machines can join with a bootstrap token, as `kubeadm join` does it."""
+
+from __future__ import annotations
+
+from ebbtide.kube.client import KubeClient
+from ebbtide.kube.doctor.finding import AS_ADMIN, Finding, note, ok, unknown, warning
+from ebbtide.kube.doctor.seen import Seen
+from ebbtide.kube.errors import Forbidden, NotFound
+
+_GROUP = "system:bootstrappers:kubeadm:default-node-token"  # of the tokens that Ebbtide makes
+_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_KUBEADM = "`kubeadm init phase bootstrap-token` sets it up; machines that join otherwise do not need it"
+
+
+async def machines_may_join(client: KubeClient, _seen: Seen) -> list[Finding]:
+    return [await _announced(client), await _approved(client)]
+
+
+async def _announced(client: KubeClient) -> Finding:
+    try:
+        await client.get(_INFO)
+    except NotFound:
+        do = "machines are told the address in Ebbtide's kubeconfig; it must be one that they reach"
+        return note("address to join", "no cluster-info in kube-public", do)
+    return ok("address to join", "kube-public/cluster-info says where machines join")
+
+
+async def _approved(client: KubeClient) -> Finding:
+    """May the tokens' group ask for a certificate, and is it approved by itself?"""
+    try:
+        asks = await _group_may(client, "")
+        approved = asks and await _group_may(client, "nodeclient")
+    except Forbidden:
+        return unknown("joining", "this account may not look whether tokens lead to certificates", AS_ADMIN)
+    if asks and approved:
+        return ok("joining", "a bootstrap token is enough to join: certificates are approved")
+    what = "are not approved by themselves" if asks else "may not be asked for"
+    return warning("joining", f"certificates of nodes that join by a token {what}", _KUBEADM)
+
+
+async def _group_may(client: KubeClient, subresource: str) -> bool:
+    attributes = {
+        "verb": "create",
+        "group": "certificates.k8s.io",
+        "resource": "certificatesigningrequests",
+        "subresource": subresource,
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"groups": [_GROUP, "system:bootstrappers"], "resourceAttributes": attributes},
+    }
+    answer = await client.create(_REVIEWS, review)
+    return bool((answer.get("status") or {}).get("allowed"))

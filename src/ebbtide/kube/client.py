@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -71,7 +70,12 @@ class WatchEvent:
 
 
 class KubeClient:
-    """One cluster. Belongs to the event loop in which it is first used. busy: calls and watches under way."""
+    """One cluster. Belongs to the event loop in which it is first used.
+
+    busy:  calls and watches under way
+    turns: as many as there are places; for callers who make several calls about each of many things and want
+           one thing done before the next is begun
+    """
 
     def __init__(
         self,
@@ -94,6 +98,7 @@ class KubeClient:
         self._largest = largest
         self._wait = wait
         self._places = asyncio.Semaphore(in_flight)
+        self.turns = asyncio.Semaphore(in_flight)
         self._spoke_at = monotonic()
         self.server_time = ServerTime()
         self.busy = 0
@@ -201,32 +206,32 @@ class KubeClient:
 
     async def _send(self, request: Request) -> Object:
         self.busy += 1
+        began = monotonic()
         try:
-            async with self._place(request.what) as sent_at, self._transport.answer(request) as answer:
-                content = await body_of(request.what, answer, self._largest)
-                self._spoke_at = monotonic()
-                self.server_time.saw(answer.headers.get("Date"), sent_at, self._spoke_at)
-                if 200 <= answer.status < 300:
-                    return _as_object(request.what, answer.status, content)
-                raise refusal(request.what, answer, content)
+            async with self._places:
+                sent_at = monotonic()
+                if sent_at - began >= self._limit_s / 2:
+                    self._raise_if_silent(request, sent_at)
+                async with self._transport.answer(request) as answer:
+                    content = await body_of(request.what, answer, self._largest)
+                    self._spoke_at = monotonic()
+                    self.server_time.saw(answer.headers.get("Date"), sent_at, self._spoke_at)
+                    if 200 <= answer.status < 300:
+                        return _as_object(request.what, answer.status, content)
+                    raise refusal(request.what, answer, content)
         finally:
             self.busy -= 1
 
-    @asynccontextmanager
-    async def _place(self, what: str) -> AsyncIterator[float]:
-        """A place among the requests in flight, and when it was taken (monotonic).
+    def _raise_if_silent(self, request: Request, now: float) -> None:
+        """For who waited long for a place.
 
-        Waiting for one has no limit of its own: a slow server with a long queue is not away. But once
-        nothing at all has come back for a request's whole time, those who have waited for the most of it do
-        not try in their turn.
+        Waiting has no limit of its own: a slow server with a long queue is not away. But once nothing at all
+        has come back for a request's whole time, those who have waited for the most of it do not try in
+        their turn.
         """
-        began = monotonic()
-        async with self._places:
-            now = monotonic()
-            if now - began >= self._limit_s / 2 and now - self._spoke_at >= self._limit_s * _NEARLY:
-                message = f"{what}: the API server has answered nothing for {self._limit_s:g} s"
-                raise Unreachable(message) from TimeoutError()
-            yield now
+        if now - self._spoke_at >= self._limit_s * _NEARLY:
+            message = f"{request.what}: the API server has answered nothing for {self._limit_s:g} s"
+            raise Unreachable(message) from TimeoutError()
 
 
 @dataclass(slots=True)

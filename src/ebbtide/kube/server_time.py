@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 
 from ebbtide.clock import monotonic
 
@@ -20,9 +21,8 @@ class ServerTime:
 
     def saw(self, date: str | None, sent_at: float, received_at: float) -> None:
         """Take the Date of an answer to what was sent then. Nonsense is ignored."""
-        try:
-            said_s = parsedate_to_datetime(date or "").timestamp()
-        except (ValueError, TypeError, OverflowError):
+        said_s = _seconds(date or "")
+        if said_s is None:
             return
         low, high = said_s - received_at, said_s + 1 - sent_at
         if self._bounds is not None:
@@ -41,3 +41,11 @@ class ServerTime:
         at = monotonic() if at is None else at
         low, high = (datetime.fromtimestamp(bound + at, UTC) for bound in self._bounds)
         return ours - min(max(ours, low), high)
+
+
+@lru_cache(maxsize=16)  # many answers come within one second
+def _seconds(date: str) -> float | None:
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None

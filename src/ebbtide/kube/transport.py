@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import aiohttp
+from yarl import URL
 
 from ebbtide import __version__
 from ebbtide.kube.errors import KubeError, Unreachable, from_status
@@ -20,6 +22,7 @@ Param = str | int | bool | None
 _CONNECT_S = 5.0
 _KEEP_IDLE_S = 60.0  # less than the API server's 90, so that it is we who close
 _UNACKNOWLEDGED_MS = 6_000
+_SAFE_IN_PATHS = "/:@!$&'()*+,;="
 _COMPACT = (",", ":")
 
 
@@ -90,8 +93,7 @@ class Transport:
         body = request.body
         return pool.session.request(
             request.method,
-            self._way.server + request.path,
-            params=_params(request.params),
+            self._url(request),
             data=None if body is None else json.dumps(body, separators=_COMPACT).encode(),
             headers=None if body is None else {"Content-Type": request.content_type},
             allow_redirects=False,
@@ -99,6 +101,13 @@ class Transport:
             timeout=aiohttp.ClientTimeout(
                 total=request.limit_s, sock_connect=min(_CONNECT_S, request.limit_s)
             ),
+        )
+
+    def _url(self, request: Request) -> URL:
+        query = urlencode(_params(request.params), quote_via=quote)
+        path = quote(request.path, safe=_SAFE_IN_PATHS)
+        return URL(
+            f"{self._way.server}{path}?{query}" if query else f"{self._way.server}{path}", encoded=True
         )
 
     def _open(self) -> _Pool:

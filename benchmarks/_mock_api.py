@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
+from email.utils import formatdate
 from typing import Any
 from urllib.parse import unquote
 
@@ -146,8 +148,16 @@ def _listed(kind: str, version: str, items: list[Json]) -> bytes:
 
 def _answer(content: Json) -> bytes:
     body = json.dumps(content, separators=(",", ":")).encode()
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
+
+
+def _first_lines(cache: dict[int, bytes] = {}) -> bytes:  # noqa: B006  # one second's are kept
+    now = int(time.time())
+    if now not in cache:
+        cache.clear()
+        cache[now] = f"HTTP/1.1 200 OK\r\nDate: {formatdate(now, usegmt=True)}\r\n".encode()
+    return cache[now]
 
 
 class Connection(asyncio.Protocol):
@@ -176,7 +186,7 @@ class Connection(asyncio.Protocol):
             self._buffer = self._buffer[end + 4 + length :]
             method, target, _ = head.split(" ", 2)
             assert self._transport is not None
-            self._transport.write(self._answers.to(method, target))
+            self._transport.write(_first_lines() + self._answers.to(method, target))
 
 
 async def main() -> None:

@@ -334,6 +334,31 @@ async def test_a_restarting_node_that_is_taken_is_not_held_up(admit: Admit) -> N
     assert (gone.end_reason, gone.phase) == (EndReason.PREEMPTED, Phase.REMOVED)
 
 
+@pytest.mark.parametrize("how", ["taken", "deleted", "lost"])
+async def test_time_down_is_credited_when_the_node_goes_before_it_is_back(admit: Admit, how: str) -> None:
+    ward = await admit(2, target=8)
+    (lent,) = await ward.nodes(ComputeClass.PREEMPTIBLE)
+    ward.sim.world.set_behaviour(RestartHangs(), node_uid=lent.uid)
+    asked = await ward.asks(lent, Mode.REBOOT_VM)
+    await ward.passes(90)
+    if how == "taken":
+        order = ClusterOrder("other", "eu-1", "H100_SXM", 8)
+        other = await ward.sim.caller("beta")
+        await ward.sim.system.services.clusters.create(other, order, Replay("o"))
+    elif how == "deleted":
+        await ward.sim.system.services.clusters.delete(ward.tenant, ward.cluster_id)
+    else:
+        ward.sim.world.vanish(lent.host_name or "")
+    await ward.passes(1_200)
+    down = ward.sim.world.facts(what=What.RESTARTED)[0].at
+    (billed,) = ward.watch.ask("SELECT max(end_s) AS end_s FROM intervals WHERE node_uid = %s", lent.uid)
+    given = ward.watch.ask("SELECT gpu_seconds, ref FROM ledger_entries WHERE node_uid = %s", lent.uid)
+    down_s = max(0, billed["end_s"] - int(down.timestamp()))
+    assert (down_s > 80) is (how != "lost"), "a lost node's bill ends at its last good look"
+    assert [one["gpu_seconds"] for one in given] == ([down_s * 8] if down_s else [])
+    assert {one["ref"] for one in given} <= {f"restart/{asked.id}"}
+
+
 async def test_what_the_operator_holds_back_the_operator_reviews(admit: Admit) -> None:
     ward = await admit(settings=replace(CALM, remediation_approval="HOST_POWER_CYCLE,REBOOT_VM"))
     (node,) = await ward.nodes()

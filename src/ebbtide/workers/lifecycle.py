@@ -152,7 +152,7 @@ class Lifecycle(SingleVisits):
             # drains: they are told if it answers in time, and the machine stops at the deadline if not.
             limit = node.placed_at + timedelta(seconds=self._settings.join_limit_s)
             if self._db.clock.now() < limit:
-                raise
+                return await self._wait_to_join(visit, node, f"{error.message}; trying again")
             if node.workload_pods:
                 return await self._drain_stray(visit, node, None, error.message)
             return await self._give_up(visit, node, error.message, hosts_fault=False)

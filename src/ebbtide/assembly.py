@@ -36,7 +36,7 @@ from ebbtide.services.capacity import Planner
 from ebbtide.services.details import Role
 from ebbtide.services.fleet import FleetChanges
 from ebbtide.services.fleet_file import FleetFile
-from ebbtide.settings import Settings
+from ebbtide.settings import LiveSettings, Settings
 from ebbtide.store import hints, migrate, sealed, visits
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.embedded import EmbeddedPostgres
@@ -62,6 +62,7 @@ log = structlog.get_logger()
 
 KEYS_VARIABLE = "EBBTIDE_SECRET_KEYS"
 KEEP_TIME_S = 10.0
+KEEP_SETTINGS_S = 2.0
 WATCH_S = 0.25  # how soon a change in the simulated world is looked at
 JOURNAL = "playground.jsonl"
 
@@ -205,12 +206,15 @@ class System:
         Answers what was found of killed ones.
         """
         await self._anchor()
+        await self.services.settings.refresh()
         await self.backend.begin()
         return await self.runner.begin()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run the loops until `stop`, then say goodbye. `begin` comes first."""
-        beside = [asyncio.create_task(self._watch())] if self.world else []
+        beside = [asyncio.create_task(self.keep_settings())]
+        if self.world:
+            beside.append(asyncio.create_task(self._watch()))
         if self.listen_url:
             beside.append(asyncio.create_task(hints.listen(self.listen_url, self.runner.wake)))
         if self.backend.watcher:
@@ -231,6 +235,13 @@ class System:
             with contextlib.suppress(Unavailable):
                 await self._anchor()
             await asyncio.sleep(KEEP_TIME_S)
+
+    async def keep_settings(self) -> None:
+        """Let settings that were changed apply here within seconds, for ever."""
+        while True:
+            with contextlib.suppress(Unavailable):
+                await self.services.settings.refresh()
+            await asyncio.sleep(KEEP_SETTINGS_S)
 
     async def _anchor(self) -> None:
         if isinstance(self.db.clock, AnchoredClock):
@@ -295,6 +306,7 @@ def build(
     only
     inline: nothing else uses the database or this event loop (a simulation): statements run at once
     """
+    settings = LiveSettings(settings)
     clock = clock or AnchoredClock()
     ids = ids or SystemIds()
     url = driver_url(database_url)

@@ -1,6 +1,7 @@
 """A small client of the HTTP API, for the command line, the demonstration and scripts of one's own.
 
-Answers are the parsed JSON objects, as the API documents them; refusals are `ebbtide.errors`.
+Answers are the parsed JSON objects, as the API documents them; refusals are `ebbtide.errors`. Long because
+there is a method for each endpoint.
 """
 
 from __future__ import annotations
@@ -253,6 +254,15 @@ class Client:
 
     def nodes(self, cluster_id: str | None = None) -> list[Json]:
         return _items(self._get("/v1/fleet/nodes", cluster_id=cluster_id), "nodes")
+
+    def settings(self) -> list[Json]:
+        """Every setting with its value and where that comes from; those that can change first."""
+        return _items(self._get("/v1/fleet/settings"), "settings")
+
+    def change_settings(self, values: Mapping[str, object], reset: Sequence[str] = ()) -> Json:
+        """Set settings for every process, let others have the processes' own: `{settings: [...]}`."""
+        body: Json = {"set": dict(values), "reset": list(reset)}
+        return self._send("PATCH", "/v1/fleet/settings", body=body)
 
     def reclaim(self, pool: str, hosts: int, reason: str) -> Json:
         """Take preemptible nodes back now; answers the nodes that got notice."""

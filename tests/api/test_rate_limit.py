@@ -44,21 +44,21 @@ def _spends(limit: RateLimit, key: str = "k") -> int:
 
 class TestBucket:
     def test_a_rested_key_may_send_its_burst_at_once(self, watch: Watch) -> None:
-        limit = RateLimit(2, 5, watch)
+        limit = RateLimit(lambda: (2, 5), watch)
         assert [limit.spend("k") for _ in range(5)] == [4, 3, 2, 1, 0]
         with pytest.raises(TooManyRequests, match="more than 2 requests a second; wait 1 s") as caught:
             limit.spend("k")
         assert (caught.value.retry_after_s, caught.value.code) == (1, "rate_limited")
 
     def test_tokens_come_back_at_the_rate_up_to_the_burst(self, watch: Watch) -> None:
-        limit = RateLimit(2, 5, watch)
+        limit = RateLimit(lambda: (2, 5), watch)
         assert _spends(limit) == 5
         for waited_s, passes in ((0.25, 0), (0.25, 1), (1.0, 2), (1_000.0, 5)):
             watch.s += waited_s
             assert _spends(limit) == passes
 
     def test_a_refusal_costs_nothing(self, watch: Watch) -> None:
-        limit = RateLimit(1, 1, watch)
+        limit = RateLimit(lambda: (1, 1), watch)
         limit.spend("k")
         passed = []
         for _ in range(4):
@@ -67,7 +67,7 @@ class TestBucket:
         assert passed == [0, 0, 0, 1]  # a second has passed, however often it was tried meanwhile
 
     def test_after_the_wait_that_was_told_it_passes(self, watch: Watch) -> None:
-        limit = RateLimit(1, 3, watch)
+        limit = RateLimit(lambda: (1, 3), watch)
         _spends(limit)
         with pytest.raises(TooManyRequests) as caught:
             limit.spend("k")
@@ -75,23 +75,23 @@ class TestBucket:
         limit.spend("k")
 
     def test_each_key_has_its_own(self, watch: Watch) -> None:
-        limit = RateLimit(1, 2, watch)
+        limit = RateLimit(lambda: (1, 2), watch)
         assert _spends(limit, "a") == 2
         assert _spends(limit, "b") == 2
 
     def test_0_is_no_limit(self, watch: Watch) -> None:
-        limit = RateLimit(0, 1, watch)
+        limit = RateLimit(lambda: (0, 1), watch)
         assert {limit.spend("k") for _ in range(100)} == {None}
 
     def test_a_burst_of_0_still_lets_one_through(self, watch: Watch) -> None:
-        limit = RateLimit(1, 0, watch)
+        limit = RateLimit(lambda: (1, 0), watch)
         assert (_spends(limit), limit.burst) == (1, 1)
 
     def test_rested_keys_are_forgotten_first_and_busy_ones_kept(
         self, watch: Watch, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(rate_limit, "_MOST_KEYS", 3)
-        limit = RateLimit(1, 2, watch)
+        limit = RateLimit(lambda: (1, 2), watch)
         limit.spend("rested")
         watch.s += 1
         assert _spends(limit, "busy") == 2
@@ -104,7 +104,7 @@ class TestBucket:
 class TestHttp:
     @pytest.fixture
     def limited(self, app: FastAPI, watch: Watch) -> FastAPI:
-        app.state.context = replace(app.state.context, rate_limit=RateLimit(1, 3, watch))
+        app.state.context = replace(app.state.context, rate_limit=RateLimit(lambda: (1, 3), watch))
         return app
 
     @pytest.fixture
@@ -147,7 +147,7 @@ class TestHttp:
         assert {each.status_code for each in answers} == {200}
 
     async def test_without_a_limit_there_are_no_headers(self, app: FastAPI, watch: Watch) -> None:
-        app.state.context = replace(app.state.context, rate_limit=RateLimit(0, 3, watch))
+        app.state.context = replace(app.state.context, rate_limit=RateLimit(lambda: (0, 3), watch))
         async with client_of(app) as tenant:
             answers = [await tenant.get("/v3/whoami") for _ in range(5)]
         assert {each.status_code for each in answers} == {200}

@@ -185,6 +185,26 @@ def host_report(dry_run: bool = False, **maintenance: Any) -> dict[str, Any]:
     return {"host": HOST, "maintenance": found, "history": [STAY], "dry_run": dry_run}
 
 
+def setting(name: str = "cooldown_s", **fields: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "variable": f"EBBTIDE_{name.upper()}",
+        "about": "a host rests for this long",
+        "live": True,
+        "value": 300,
+        "source": "stored",
+        "default": 120,
+        "environment": 120,
+        "stored": 300,
+        "least": 0,
+        "most": 86_400,
+        "changed_at": "2026-01-02T03:00:00Z",
+        "changed_by": "key-1",
+        **fields,
+    }
+
+
+SETTINGS = [setting(), setting("provider", live=False, value="kwok", source="environment", least=None)]
 FLEET_NODE = {
     "uid": "u",
     "name": "gpu-preemptible-dp-aaaaa-ccccc",

@@ -72,6 +72,12 @@ CALLS: list[tuple[str, Callable[[Client], Any], str, Any]] = [
     ),
     ("return host", lambda c: c.return_host("h"), "POST /v1/fleet/hosts/h/return", {}),
     ("remove host", lambda c: c.remove_host("h"), "DELETE /v1/fleet/hosts/h", ""),
+    (
+        "change settings",
+        lambda c: c.change_settings({"cooldown_s": 9}, ["retry_s"]),
+        "PATCH /v1/fleet/settings",
+        {"set": {"cooldown_s": 9}, "reset": ["retry_s"]},
+    ),
     ("uncordon", lambda c: c.uncordon("h"), "POST /v1/fleet/hosts/h/uncordon", {}),
     ("apply", lambda c: c.apply_fleet_file("regions: {}"), "POST /v1/fleet/file", "regions: {}"),
     (

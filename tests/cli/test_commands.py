@@ -86,6 +86,12 @@ SHOWN: list[tuple[str, str, Any, list[str]]] = [
         samples.host_report(state="ended", ended_how="returned"),
         ["h100-b1-001", "available"],
     ),
+    (
+        "fleet settings --all",
+        "GET /v1/fleet/settings",
+        {"settings": samples.SETTINGS},
+        ["cooldown_s", "300", "stored", "120", "0-86400", "key-1", "provider", "kwok", "environment"],
+    ),
     ("fleet hosts remove h", "DELETE /v1/fleet/hosts/h", samples.HOST, ["h is removed"]),
     ("fleet hosts uncordon h", "POST /v1/fleet/hosts/h/uncordon", samples.HOST, ["h100-b1-001", "available"]),
     ("fleet uncordon h", "POST /v1/fleet/hosts/h/uncordon", samples.HOST, ["h100-b1-001", "available"]),
@@ -480,3 +486,31 @@ class TestDrainingAHost:
     def test_without_a_reason_nothing_is_asked(self, stub: Stub, online: Run) -> None:
         assert online("fleet", "hosts", "drain", "h").code == 2
         assert stub.asked == []
+
+
+class TestSettings:
+    def test_only_those_that_can_change_are_listed(self, stub: Stub, online: Run) -> None:
+        stub.on("GET /v1/fleet/settings", {"settings": samples.SETTINGS})
+        ran = online("fleet", "settings")
+        assert "cooldown_s" in ran.out
+        assert "provider" not in ran.out
+        assert "1 more change with a restart only; --all lists them" in ran.err
+
+    @pytest.mark.parametrize(
+        ("given", "sent"),
+        [("300", 300), ("-1", -1), ("true", True), ("False", False), ("REBOOT_VM", "REBOOT_VM")],
+    )
+    def test_a_value_is_sent_as_what_it_reads_as(
+        self, stub: Stub, online: Run, given: str, sent: object
+    ) -> None:
+        stub.on("PATCH /v1/fleet/settings", {"settings": samples.SETTINGS})
+        ran = online("fleet", "settings", "set", "cooldown_s", "--", given)
+        assert ran.code == 0, ran.err
+        assert stub.last.body == {"set": {"cooldown_s": sent}, "reset": []}
+        assert "cooldown_s" in ran.out
+        assert "provider" not in ran.out
+
+    def test_it_is_reset(self, stub: Stub, online: Run) -> None:
+        stub.on("PATCH /v1/fleet/settings", {"settings": samples.SETTINGS})
+        assert online("fleet", "settings", "reset", "cooldown_s").code == 0
+        assert stub.last.body == {"set": {}, "reset": ["cooldown_s"]}

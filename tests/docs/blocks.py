@@ -52,12 +52,14 @@ def unit(name: str, default: object) -> str:
 
 
 def settings_table() -> str:
-    lines = ["| variable | default | unit | what |", "|---|---|---|---|"]
+    lines = ["| variable | default | unit | live | what |", "|---|---|---|---|---|"]
     for one in fields(Settings):
         shown = str(one.default).lower() if isinstance(one.default, bool) else f"{one.default}"
         what = one.metadata["about"]
         quoted = f"`{shown}`" if shown else "empty"
-        lines.append(f"| `{variable(one.name)}` | {quoted} | {unit(one.name, one.default)} | {what} |")
+        live = "yes" if one.metadata["live"] else ""
+        unit_ = unit(one.name, one.default)
+        lines.append(f"| `{variable(one.name)}` | {quoted} | {unit_} | {live} | {what} |")
     return "\n".join(lines)
 
 

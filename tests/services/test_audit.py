@@ -48,7 +48,8 @@ SIZES = ("num_gpus", "num_preemptible_gpus")
 READS = {
     "access.authenticate", "access.keys", "access.projects", "audit.read", "claims.list", "claims.retrieve",
     "clusters.events", "clusters.list", "clusters.regions", "clusters.retrieve", "fleet.hosts", "fleet.nodes",
-    "fleet.ownership", "fleet.pools", "hosts.show", "metrics.snapshot", "remediations.list", "remediations.retrieve", "settings.list", "settings.refresh",
+    "fleet.ownership", "fleet.pools", "hosts.show", "metrics.snapshot", "remediations.list", "remediations.retrieve",
+    "settings.list", "settings.refresh",
     "usage.read", "volumes.list", "volumes.retrieve", "webhooks.deliveries", "webhooks.list",
     "why.node", "why.target", "wipes.list", "receipts.list", "receipts.retrieve", "cluster_settings.read",
     "supply.now", "supply.history", "supply.cluster_history",

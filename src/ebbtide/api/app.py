@@ -32,6 +32,7 @@ from ebbtide.api import (
     why,
 )
 from ebbtide.api import playground as playground_routes
+from ebbtide.api import settings as settings_routes
 from ebbtide.api.context import Context
 from ebbtide.api.middleware import Envelope
 from ebbtide.api.openapi import OpenAPI
@@ -70,7 +71,7 @@ def create_app(
         aliases=settings.event_aliases,
         max_body_bytes=settings.max_body_bytes,
         playground=playground,
-        rate_limit=RateLimit(settings.rate_limit_per_s, settings.rate_limit_burst, monotonic),
+        rate_limit=RateLimit(lambda: (settings.rate_limit_per_s, settings.rate_limit_burst), monotonic),
     )
     app.state.closing = asyncio.Event()  # set when the server stops: endless answers end
     problems.install(app)
@@ -91,6 +92,7 @@ def create_app(
         claims,
         fleet,
         hosts,
+        settings_routes,
         inventory,
         why,
         usage,

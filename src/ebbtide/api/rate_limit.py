@@ -18,15 +18,14 @@ class _Bucket:
 
 
 class RateLimit:
-    """rate_per_s: tokens that come back each second, 0 for no limit. burst: what a rested key may spend at
-    once.
+    """limits: tokens that come back each second, 0 for no limit; and what a rested key may spend at once.
+    Asked for each time, because they may change.
 
     now_s: a clock that only measures spans
     """
 
-    def __init__(self, rate_per_s: int, burst: int, now_s: Callable[[], float]) -> None:
-        self._rate = rate_per_s
-        self._burst = max(burst, 1)
+    def __init__(self, limits: Callable[[], tuple[int, int]], now_s: Callable[[], float]) -> None:
+        self._limits = limits
         self._now_s = now_s
         self._buckets: dict[str, _Bucket] = {}
 
@@ -38,7 +37,7 @@ class RateLimit:
         bucket = self._buckets.get(key_id)
         if bucket is None:
             self._make_room(now_s)
-            bucket = self._buckets[key_id] = _Bucket(float(self._burst), now_s)
+            bucket = self._buckets[key_id] = _Bucket(float(self.burst), now_s)
         bucket.tokens = self._refilled(bucket, now_s)
         bucket.at_s = now_s
         if bucket.tokens < 1:
@@ -52,15 +51,17 @@ class RateLimit:
 
     @property
     def burst(self) -> int:
-        return self._burst
+        return max(self._limits()[1], 1)
+
+    @property
+    def _rate(self) -> int:
+        return self._limits()[0]
 
     def _refilled(self, bucket: _Bucket, now_s: float) -> float:
-        return min(float(self._burst), bucket.tokens + (now_s - bucket.at_s) * self._rate)
+        return min(float(self.burst), bucket.tokens + (now_s - bucket.at_s) * self._rate)
 
     def _make_room(self, now_s: float) -> None:
         if len(self._buckets) < _MOST_KEYS:
             return
-        for key_id in [
-            key for key, one in self._buckets.items() if self._refilled(one, now_s) >= self._burst
-        ]:
+        for key_id in [key for key, one in self._buckets.items() if self._refilled(one, now_s) >= self.burst]:
             del self._buckets[key_id]

@@ -39,7 +39,7 @@ async def _serve(system: System, listener: socket.socket, proxy_headers: bool) -
     server = server_of(system.app(), listener, proxy_headers=proxy_headers)
     try:
         with signals(stop):
-            timing = asyncio.create_task(system.keep_time())
+            keeping = [asyncio.create_task(system.keep_time()), asyncio.create_task(system.keep_settings())]
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             await server.ready()
             output.note(f"the API listens at {url_of(listener)}; Ctrl-C stops it")
@@ -47,7 +47,8 @@ async def _serve(system: System, listener: socket.socket, proxy_headers: bool) -
             await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
             server.should_exit = True
             stopping.cancel()
-            timing.cancel()
+            for task in keeping:
+                task.cancel()
             await serving
     finally:
         await system.close()

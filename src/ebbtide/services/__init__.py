@@ -19,6 +19,7 @@ from ebbtide.services.fleet import FleetService
 from ebbtide.services.fleet_file import FleetFile
 from ebbtide.services.hosts import HostService
 from ebbtide.services.imports import CheckKubeconfig, ImportService, no_imports
+from ebbtide.services.live_settings import SettingsService
 from ebbtide.services.metrics import MetricsService
 from ebbtide.services.receipts import ReceiptService
 from ebbtide.services.remediations import RemediationService
@@ -29,7 +30,7 @@ from ebbtide.services.volumes import VolumeService
 from ebbtide.services.webhooks import WebhookService
 from ebbtide.services.why import WhyService
 from ebbtide.services.wipes import WipeService
-from ebbtide.settings import Settings
+from ebbtide.settings import LiveSettings, Settings
 from ebbtide.store.db import Database
 
 
@@ -41,6 +42,7 @@ class Services:
     claims: ClaimService
     fleet: FleetService
     hosts: HostService
+    settings: SettingsService
     sync: SyncService
     wipes: WipeService
     usage: UsageService
@@ -68,25 +70,27 @@ def build(
     on_fleet:         told of every fleet file that was applied
     check_kubeconfig: looks at the kubeconfig of a cluster that is to be imported
     """
-    planner = Planner(settings, ids)
-    clusters = ClusterService(db, ids, settings, planner)
+    live = settings if isinstance(settings, LiveSettings) else LiveSettings(settings)
+    planner = Planner(live, ids)
+    clusters = ClusterService(db, ids, live, planner)
     return Services(
         access=AccessService(db, ids),
         clusters=clusters,
         imports=ImportService(db, ids, clusters, check_kubeconfig),
         claims=ClaimService(db, planner),
-        fleet=FleetService(db, ids, settings, planner, on_fleet),
-        hosts=HostService(db, ids, settings, planner),
-        sync=SyncService(db, ids, settings, planner, on_fleet),
+        fleet=FleetService(db, ids, live, planner, on_fleet),
+        hosts=HostService(db, ids, live, planner),
+        settings=SettingsService(db, live),
+        sync=SyncService(db, ids, live, planner, on_fleet),
         wipes=WipeService(db),
         usage=UsageService(db),
         audit=AuditService(db),
         webhooks=WebhookService(db, ids),
-        volumes=VolumeService(db, ids, settings),
+        volumes=VolumeService(db, ids, live),
         metrics=MetricsService(db),
-        remediations=RemediationService(db, ids, settings),
+        remediations=RemediationService(db, ids, live),
         why=WhyService(db),
         receipts=ReceiptService(db),
-        cluster_settings=ClusterSettingsService(db, settings),
-        supply=SupplyService(db, settings),
+        cluster_settings=ClusterSettingsService(db, live),
+        supply=SupplyService(db, live),
     )

@@ -50,7 +50,8 @@ class RemediationService:
     def __init__(self, db: Database, ids: Ids, settings: Settings) -> None:
         self._db = db
         self._ids = ids
-        self._approval = rules.read_modes(settings.remediation_approval)
+        self._settings = settings
+        rules.read_modes(settings.remediation_approval)  # a mistake in it is told at the start
 
     async def create(
         self,
@@ -96,7 +97,8 @@ class RemediationService:
             rules.check_eviction(
                 is_standard=node.compute_class is ComputeClass.STANDARD, standard_hosts=cluster.standard_hosts
             )
-        state = rules.first_state(mode, by_operator=caller.is_operator, approval_needed=self._approval)
+        approval = rules.read_modes(self._settings.remediation_approval)
+        state = rules.first_state(mode, by_operator=caller.is_operator, approval_needed=approval)
         made = self._ids.uuid4()
         await remediations.insert(
             tx,

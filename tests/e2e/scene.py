@@ -176,14 +176,14 @@ def _control_plane(folder: Path) -> ControlPlane:
 
 def _standard_machine(one: Scene) -> None:
     """The cluster's own node, which Ebbtide has nothing to do with."""
-    join = _join_by_hand(one)
+    join = join_by_hand(one.kubectl, one.plane)
     facts = {"node_uid": "own-1", "node_name": "own-1", "host_name": "own-1", "gpus": GPUS, "taints": []}
     one.lab.call("create", **facts, labels=objects.STANDARD, join=join)
     until(lambda: "own-1" in one.kubectl("get", "nodes") or None, "the cluster's own machine joins")
     one.kubectl("wait", "--for=condition=Ready", "node/own-1", "--timeout=60s")
 
 
-def _join_by_hand(one: Scene) -> dict[str, str]:
+def join_by_hand(kubectl: Kubectl, plane: ControlPlane) -> dict[str, str]:
     """What `kubeadm token create` would do."""
     token_id, token_secret = secrets.token_hex(3), secrets.token_hex(8)
     token = {
@@ -198,9 +198,9 @@ def _join_by_hand(one: Scene) -> dict[str, str]:
             "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token",
         },
     }
-    one.kubectl.apply(token)
-    authority = one.plane.access.authority.read_text()
-    return {"server": one.plane.url, "ca": authority, "token": f"{token_id}.{token_secret}"}
+    kubectl.apply(token)
+    authority = plane.access.authority.read_text()
+    return {"server": plane.url, "ca": authority, "token": f"{token_id}.{token_secret}"}
 
 
 def _start(one: Scene) -> Beside:

@@ -33,9 +33,10 @@ def processes(folder: Path) -> list[str]:
     return sorted(each.info["name"] for each in found if (each.info["cwd"] or "").startswith(str(folder)))
 
 
-async def test_started_again_it_has_its_objects_and_a_new_port_if_the_old_is_taken(
+async def test_started_again_it_has_all_it_had_and_deleted_it_leaves_nothing(
     rig: KwokRig, kubectl_program: Path, tmp_path: Path
 ) -> None:
+    """On a new port if the old one is taken."""
     cluster_id = await rig.cluster()
     assert rig.told == [cluster_id]
     kubectl = await rig.kubectl(kubectl_program, cluster_id, tmp_path / "config")
@@ -46,9 +47,10 @@ async def test_started_again_it_has_its_objects_and_a_new_port_if_the_old_is_tak
     assert processes(rig.folder) == []
     port = int((rig.folder / "clusters" / cluster_id / "port").read_text())
     with socket.socket() as taker:
+        taker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taker.bind(("127.0.0.1", port))
         taker.listen()
-        again = KwokRig(rig.folder)
+        again = KwokRig(rig.folder, most=1)
         await again.kwok.begin()
         try:
             found = await again.provider.control_plane(cluster_id)
@@ -64,6 +66,7 @@ async def test_started_again_it_has_its_objects_and_a_new_port_if_the_old_is_tak
             assert kubectl.one("configmap", "kept")
             assert kubectl.one("node", node.node_name)
             assert [one.node_uid for one in await again.provider.list(node.pool)] == [node.node_uid]
+            await leaves_nothing(again, cluster_id)
         finally:
             await again.kwok.close()
 
@@ -102,9 +105,8 @@ def answers(kubectl: Kubectl, node: str) -> bool:
         return False
 
 
-async def test_deleted_it_leaves_no_process_and_no_folder(rig: KwokRig) -> None:
+async def leaves_nothing(rig: KwokRig, cluster_id: str) -> None:
     """Also when the process that was to delete it ended before it had."""
-    cluster_id = await rig.cluster()
     with pytest.raises(Transient, match="1 control planes at most"):
         await rig.provider.create_control_plane(rig.new_id(), "one-too-many")
     assert not await rig.provider.delete_control_plane(cluster_id)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-
 AS_ADMIN = "run it once more with an administrator's kubeconfig to see that"
 
 

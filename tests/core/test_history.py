@@ -102,11 +102,11 @@ def test_what_waits_still_is_cut_off_now() -> None:
     assert filled([target(3, 0)], [run(30)], after(100)) == spans(30, -100, -100)
 
 
-def test_the_oldest_wish_is_served_first() -> None:
+def test_each_raise_counts_from_its_own_time() -> None:
     assert filled([target(1, 0), target(2, 50)], [run(60), run(90)]) == spans(40, 60)
 
 
-def test_a_lowered_target_takes_back_the_newest_wish() -> None:
+def test_a_lowered_target_cuts_off_what_is_beyond_it() -> None:
     assert filled([target(1, 0), target(2, 50), target(1, 70)], [run(80)]) == spans(-20, 80)
 
 
@@ -115,7 +115,7 @@ def test_a_lowered_target_that_gives_nodes_back_is_no_wish() -> None:
     assert filled([target(3, 0), target(1, 100)], stays) == spans(10, 10, 10)
 
 
-def test_a_replacement_is_not_a_raised_target_and_keeps_its_place_in_the_queue() -> None:
+def test_a_replacement_is_not_a_raised_target_and_comes_first() -> None:
     stays = [run(10, 100), run(150), run(180)]
     assert filled([target(1, 0), target(2, 120)], stays) == spans(10, 60)
 
@@ -123,6 +123,11 @@ def test_a_replacement_is_not_a_raised_target_and_keeps_its_place_in_the_queue()
 def test_what_was_wanted_and_ran_before_the_window_is_only_the_beginning() -> None:
     before = [run(-2_000), run(-2_000, -1_500)]
     assert filled([target(2, None), target(3, 0)], [*before, run(20), run(50)]) == spans(50)
+
+
+def test_a_target_is_met_when_so_many_run_at_once() -> None:
+    """Two wanted; one came, was taken, and one came in its place: two never ran."""
+    assert filled([target(2, 0)], [run(30, 100), run(130)], after(200)) == spans(30, -200)
 
 
 def test_a_deleted_cluster_wants_nothing_more() -> None:

@@ -7,7 +7,6 @@ it was watched and then no more, and never as ended.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -105,33 +104,29 @@ _TARGET, _GONE, _RAN = range(3)
 
 
 def fills(targets: Sequence[Target], stays: Sequence[Stay], since: datetime, now: datetime) -> list[Span]:
-    """How long each host that a raised target asked for took until a node RUNS, in one cluster.
+    """How long each host that a raised target asked for took, in one cluster: from the raise until so many
+    nodes RUN at once.
 
-    Nodes serve the oldest wish. A wish that a lowered target takes back is cut off then, the newest first;
-    one that waits still is cut off now. That a node which was taken is replaced is no raised target: such a
-    wish has its place in the queue and is not counted, and neither is one from before `since`.
+    So a node that replaces one that was taken meets no raised target, and one that was taken meanwhile makes
+    it take longer. Lowered below it, a target is cut off then; not met yet, it is cut off now. Those from
+    before `since` are not counted.
     """
-    waiting: deque[datetime | None] = deque()  # None: not counted
+    waiting: dict[int, datetime] = {}  # by how many nodes have to run: since when
     found: list[Span] = []
     wanted = runs = 0
     for at, what, hosts in _in_order(targets, stays, since):
         if what == _TARGET:
+            if at > since:
+                waiting |= dict.fromkeys(range(max(wanted, runs) + 1, hosts + 1), at)
+            found += [Span(_seconds(waiting.pop(one), at), ended=False) for one in [*waiting] if one > hosts]
             wanted = hosts
         elif what == _GONE:
             runs -= 1
         else:
             runs += 1
-            began = waiting.popleft() if waiting else None
-            if began is not None:
-                found.append(Span(_seconds(began, at), ended=True))
-        missing = max(0, wanted - runs)
-        while len(waiting) > missing:
-            began = waiting.pop()
-            if began is not None:
-                found.append(Span(_seconds(began, at), ended=False))
-        counted = at if what == _TARGET and at > since else None
-        waiting.extend([counted] * (missing - len(waiting)))
-    return found + [Span(_seconds(began, now), ended=False) for began in waiting if began is not None]
+            if runs in waiting:
+                found.append(Span(_seconds(waiting.pop(runs), at), ended=True))
+    return found + [Span(_seconds(began, now), ended=False) for began in waiting.values()]
 
 
 def _in_order(

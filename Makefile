@@ -26,7 +26,7 @@ run: $(VENV)/.ready-to-run ## play the story on a simulated fleet, then stay up 
 	@exec $(BIN)/ebbtide up --demo $(ARGS)
 
 run-kubernetes: kube-for-nodes ## the same on real Kubernetes control planes of this machine, for your own kubectl
-	@exec $(BIN)/ebbtide up --provider kwok --demo $(ARGS)
+	@exec $(BIN)/ebbtide up --provider kwok --data ebbtide-data-kubernetes --demo $(ARGS)
 
 demo-once: $(VENV)/.ready-to-run ## play the story in a folder of its own and end; fails if a step did not happen
 	@here=$$(pwd) && folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \

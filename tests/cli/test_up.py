@@ -201,6 +201,7 @@ class TestRefusals:
             ("up --once", "give --demo too"),
             ("up --demo --fleet f.yaml", "leave --fleet out"),
             ("up --drain-window 0", "--drain-window"),
+            ("up --demo --provider exec", "--demo plays on simulated or kwok"),
             ("serve", "no database is named"),
             ("worker", "no database is named"),
             ("keys first", "no database is named"),
@@ -210,6 +211,29 @@ class TestRefusals:
         ran = run(*words.split())
         assert ran.code == 2
         assert message in ran.err
+
+    def test_a_provider_that_there_is_not(self, tmp_path: Path) -> None:
+        ran = program("up", "--provider", "abacus", "--data", str(tmp_path / "d"))
+        assert ran.returncode == 2
+        assert "write one of exec, kwok, simulated" in ran.stderr
+        assert not (tmp_path / "d").exists()
+
+    def test_programs_that_are_missing(self, tmp_path: Path) -> None:
+        words = ("up", "--provider", "kwok", "--data", str(tmp_path / "d"))
+        ran = program(*words, XDG_CACHE_HOME=str(tmp_path))
+        assert ran.returncode == 2
+        assert "not found on this machine: etcd, kube-apiserver" in ran.stderr
+        assert "ebbtide kube install" in ran.stderr
+        assert not (tmp_path / "d").exists()
+
+    def test_a_folder_of_another_provider(self, tmp_path: Path) -> None:
+        data = tmp_path / "d"
+        data.mkdir()
+        (data / "provider").write_text("kwok\n")
+        ran = program("up", "--port", "0", "--data", str(data))
+        assert ran.returncode == 2
+        assert "belongs to --provider kwok" in ran.stderr
+        assert [path.name for path in data.iterdir()] == ["provider"]
 
     def test_another_database(self) -> None:
         ran = program("serve", "--database", "mysql://x", "--port", "0", EBBTIDE_SECRET_KEYS="A" * 43 + "=")

@@ -34,6 +34,7 @@ T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 DATABASE_FOLDER = "database"
+PROVIDER_FILE = "provider"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def run_up(options: UpOptions) -> int:
     settings = _settings(options)
     file = _read(options.fleet)
     with listen(options.host, options.port, DEFAULT_PORT) as listener:
-        _prepare_folder(options.data)
+        _prepare_folder(options.data, settings.provider)
         database = assembly.embedded_database(options.data / DATABASE_FOLDER)
         try:
             url = database.start()
@@ -91,9 +92,18 @@ def _read(path: Path | None) -> FleetFile:
     return fleet_file.parse(read_fleet_file(path), path.name)
 
 
-def _prepare_folder(data: Path) -> None:
+def _prepare_folder(data: Path, provider: str) -> None:
+    """Make the folder, or see that it is this provider's: those of another know other machines."""
+    mark = data / PROVIDER_FILE
     try:
+        before = "simulated" if (data / DATABASE_FOLDER).exists() else provider
+        before = mark.read_text(encoding="ascii").strip() if mark.exists() else before
+        if before != provider:
+            raise StartupError(
+                f"{data} belongs to --provider {before}; for {provider} give a folder of its own: --data DIR"
+            )
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mark.write_text(f"{provider}\n", encoding="ascii")
         logs.to_file(data / "ebbtide.log")
     except OSError as error:
         raise StartupError(

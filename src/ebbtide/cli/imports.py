@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ebbtide.cli import cluster_views as views
-from ebbtide.cli import output
+from ebbtide.cli import output, storage
 from ebbtide.cli.clusters import Limit, Ref, Wait, resolve
 from ebbtide.cli.exits import UsageError
 from ebbtide.cli.session import Session, command
@@ -63,6 +63,12 @@ def import_cluster(
             help="explicit: preemptible nodes are tainted; open (the usual one): they are not.",
         ),
     ] = "open",
+    volume: Annotated[
+        str | None,
+        typer.Option(
+            "--volume", metavar="VOLUME", help="A storage volume that is to stand in it, by name or id."
+        ),
+    ] = None,
     project: Annotated[
         str | None, typer.Option("--project", metavar="ID", help="Whose it is; the key's own if not given.")
     ] = None,
@@ -79,6 +85,7 @@ def import_cluster(
         "num_preemptible_gpus": preemptible_gpus,
         "placement": placement,
         "project_id": project,
+        "volume_id": None if volume is None else storage.resolve(session.client, volume)["volume_id"],
     }
     _finish(session, session.client.import_cluster(order), wait=wait, limit_s=timeout)
 

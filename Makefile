@@ -16,10 +16,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PIP_NO_INPUT := 1
 
-.PHONY: help run run-kubernetes demo-once demo-kubernetes-once test kube test-live test-frameworks check format bench lock clean
+.PHONY: help run run-kubernetes demo-once demo-kubernetes-once test kube test-live e2e test-frameworks check format bench lock clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo '  For example: make run ARGS="--port 9000", make test ARGS="-k drain", make test JOBS=0'
 
 run: $(VENV)/.ready-to-run ## play the story on a simulated fleet, then stay up until Ctrl-C
@@ -40,7 +40,7 @@ kube-for-nodes: $(VENV)/.ready-to-run
 	@$(BIN)/ebbtide kube install --only etcd,kube-apiserver,kube-scheduler,kube-controller-manager,kwok
 
 test: $(VENV)/.ready-to-develop ## all tests that need only Python packages (they bring PostgreSQL)
-	$(BIN)/python -m pytest tests -m "not live" -n $(JOBS) $(ARGS) $(NONE_IS_FINE)
+	$(BIN)/python -m pytest tests -m "not live and not e2e" -n $(JOBS) $(ARGS) $(NONE_IS_FINE)
 	cd workload && ../$(BIN)/python -m pytest -p no:asyncio $(ARGS) $(NONE_IS_FINE)
 
 # A selection in ARGS may leave nothing to run in one of the two distributions.
@@ -51,6 +51,9 @@ kube: $(VENV)/.ready-to-run ## get Kubernetes' programs for test-live: found, ta
 
 test-live: $(VENV)/.ready-to-develop ## tests on a real Kubernetes control plane; says so if `make kube` is needed
 	$(BIN)/python -m pytest tests/live $(ARGS) $(NONE_IS_FINE)
+
+e2e: $(VENV)/.ready-to-develop ## real kubelets, containers and a training job; needs root, says what else
+	$(BIN)/python -m pytest tests/e2e $(ARGS) $(NONE_IS_FINE)
 
 test-frameworks: .venv-frameworks/.ready ## the workload package with the real torch and Lightning (3 GB to fetch)
 	cd workload && ../.venv-frameworks/bin/python -m pytest tests/test_torch.py $(ARGS) $(NONE_IS_FINE)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import secrets
 import shutil
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -14,10 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import yaml
 
-from ebbtide.cli import connection
 from ebbtide.kube.controlplane import ControlPlane
 from ebbtide.kube.servers import Options
 from tests.e2e import objects
@@ -97,6 +97,17 @@ class Scene:
         command = [_program("ebbtide"), *arguments, "--data", str(self.folder / "data"), "--json"]
         return json.loads(run(command))
 
+    def doctor(self) -> list[Json]:
+        """What `ebbtide doctor` finds."""
+        command = [_program("ebbtide"), "doctor", "--json", "--standard-selector", _selector()]
+        command += ["--kubeconfig", str(self.folder / "ebbtide.kubeconfig")]
+        command += ["--fleet", str(self.folder / "fleet.yaml")]
+        ran = subprocess.run(
+            command, capture_output=True, text=True, env={**environment(), **self.lab.settings}
+        )
+        findings: list[Json] = json.loads(ran.stdout)
+        return findings
+
     def nodes(self, phase: str | None = None) -> list[Json]:
         """Preemptible nodes as the operator sees them."""
         found = self.ebbtide("fleet", "nodes")
@@ -126,6 +137,7 @@ def scene(lab: Lab) -> Iterator[Scene]:
         plane = _control_plane(folder)
         asyncio.run(plane.start())
         stack.callback(lambda: asyncio.run(plane.stop()))
+        stack.callback(lab.power_off)  # first: an API server waits for kubelets that listen to it
         kubectl = Kubectl(Path(_program("kubectl")), plane.kubeconfig)
         one = Scene(lab, plane, kubectl, folder, folder / "polled.json")
         kubectl("apply", "--filename", EXAMPLE / "joining.yaml")
@@ -240,21 +252,43 @@ def _poll(one: Scene) -> Beside:
 
 def _import(one: Scene) -> None:
     """Lend the cluster a node: a volume, the cluster as it is, and a target of one."""
-    volume = one.ebbtide("storage", "create", VOLUME, "--size-tib", "1", "--region", REGION, "--wait")
-    selector = ",".join(f"{name}={value}" for name, value in objects.STANDARD.items())
-    order = {
-        "cluster_name": CLUSTER,
-        "region": REGION,
-        "gpu_type": GPU_TYPE,
-        "kubeconfig": one.plane.kubeconfig.read_text(),
-        "standard_selector": selector,
-        "num_preemptible_gpus": GPUS,
-        "volume_id": volume["volume_id"],
-    }
-    known = connection.read(one.folder / "data" / "connection.env")
-    headers = {"Authorization": f"Bearer {known['EBBTIDE_API_KEY']}"}
-    answer = httpx.post(f"{known['EBBTIDE_URL']}/v1/clusters/import", json=order, headers=headers)
-    assert answer.status_code == 200, answer.text
+    one.ebbtide("storage", "create", VOLUME, "--size-tib", "1", "--region", REGION, "--wait")
+    one.ebbtide(
+        *(
+            "clusters",
+            "import",
+            CLUSTER,
+            "--kubeconfig",
+            str(_account(one)),
+            "--standard-selector",
+            _selector(),
+        ),
+        *("--region", REGION, "--gpu-type", GPU_TYPE, "--preemptible-gpus", str(GPUS)),
+        *("--volume", VOLUME, "--wait"),
+    )
+
+
+def _account(one: Scene) -> Path:
+    """The kubeconfig of an account with the rights that Ebbtide asks for, and no others."""
+    one.kubectl("apply", "--filename=-", stdin=run([_program("ebbtide"), "kube", "manifests"]))
+    secret = (
+        "get",
+        "secret",
+        "ebbtide-token",
+        "--namespace=ebbtide-system",
+        "--output=jsonpath={.data.token}",
+    )
+    token = until(lambda: one.kubectl(*secret) or None, "the account has a token")
+    config = json.loads(one.plane.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": base64.b64decode(token).decode()}
+    file = one.folder / "ebbtide.kubeconfig"
+    file.touch(mode=0o600)
+    file.write_text(json.dumps(config))
+    return file
+
+
+def _selector() -> str:
+    return ",".join(f"{name}={value}" for name, value in objects.STANDARD.items())
 
 
 def _program(name: str) -> str:

@@ -98,6 +98,12 @@ def test_a_machine_that_comes_back_from_the_dead_is_removed(scene: Scene) -> Non
             scene.lab.call("delete", **order)
 
 
+def test_the_doctor_finds_no_problem(scene: Scene) -> None:
+    """The cluster, its account and the programs, as an operator checks them before the first use."""
+    findings = scene.doctor()
+    assert [found for found in findings if found["result"] == "problem"] == []
+
+
 def test_the_volume_is_the_one_that_ebbtide_made(scene: Scene) -> None:
     """The jobs' data lies where the storage program put it, and no pod names a path of its machine."""
     volume = scene.kubectl.one("persistentvolume", "demo-data")

@@ -20,6 +20,7 @@ from ebbtide.errors import BadInput, Conflict, EbbtideError, Forbidden, NotFound
 Json = dict[str, Any]
 
 _STREAM_SILENCE_S = 60.0  # a stream says something at least every 15 s; silence means that it is dead
+_ORGANIZATIONS = "/v1/access/organizations"
 _VOLUMES = "/v1/compute/clusters/storage/volumes"
 
 
@@ -342,9 +343,29 @@ class Client:
     def projects(self) -> list[Json]:
         return _items(self._get("/v1/projects"), "data")
 
-    def create_project(self, slug: str, name: str | None = None, weight: int | None = None) -> Json:
+    def create_project(
+        self,
+        slug: str,
+        name: str | None = None,
+        weight: int | None = None,
+        organization: str | None = None,
+    ) -> Json:
         """Make a project. slug: lower-case, digits, dashes, unique; weight: its share of spare hosts."""
-        return self._send("POST", "/v1/projects", body={"slug": slug, "name": name or slug, "weight": weight})
+        body = {"slug": slug, "name": name or slug, "weight": weight, "organization": organization}
+        return self._send("POST", "/v1/projects", body=body)
+
+    def organizations(self) -> list[Json]:
+        return _items(self._get(_ORGANIZATIONS), "organizations")
+
+    def create_organization(self, name: str) -> Json:
+        return self._send("POST", _ORGANIZATIONS, body={"name": name})
+
+    def change_organization(
+        self, organization: str, *, name: str | None = None, disabled: bool | None = None
+    ) -> Json:
+        """Rename it, disable or enable it; named by id or name."""
+        body = {"name": name, "disabled": disabled}
+        return self._send("PATCH", f"{_ORGANIZATIONS}/{_part(organization)}", body=body)
 
     def set_project(self, project: str, changes: Mapping[str, int]) -> Json:
         """Set weight, standard_gpus_limit or preemptible_gpus_limit (below 0: no limit) of a project."""

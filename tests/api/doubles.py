@@ -138,7 +138,12 @@ class Access:
         return (A_PROJECT,)
 
     async def create_project(
-        self, caller: Caller, slug: str, name: str | None = None, weight: int = 1
+        self,
+        caller: Caller,
+        slug: str,
+        name: str | None = None,
+        weight: int = 1,
+        organization: str | None = None,
     ) -> ProjectDetails:
         if not slug:
             raise BadInput("a project needs a slug", param="slug")

@@ -33,6 +33,7 @@ class Kind(Enum):
 REFUSED = {Kind.OPERATOR: {403}, Kind.OBJECT: {403, 404}, Kind.BODY: {400, 403, 404}}
 
 _ONE = "/v1/compute/clusters/{cluster_id}"
+_ORGANIZATIONS = "/v1/access/organizations"
 _VOLUMES = "/v1/compute/clusters/storage/volumes"
 _REMEDIATIONS = f"{_ONE}/instances/{{instance_id}}/remediations"
 ROUTES = {
@@ -41,6 +42,9 @@ ROUTES = {
     "GET /metrics": Kind.OPEN,
     "GET /v3/whoami": Kind.COMMON,
     "GET /v1/compute/regions": Kind.COMMON,
+    "GET /v1/access/organizations": Kind.LIST,
+    "POST /v1/access/organizations": Kind.OPERATOR,
+    "PATCH /v1/access/organizations/{organization}": Kind.OPERATOR,
     "GET /v1/projects": Kind.LIST,
     "POST /v1/projects": Kind.OPERATOR,
     "GET /v1/audit": Kind.LIST,
@@ -120,6 +124,7 @@ NOBODYS: Things = {
             77,
         )
     },
+    "organization": "nobodys",
     "slug": "nobodys",
     "ref": "nobodys",
     "name": "nobodys",
@@ -183,12 +188,13 @@ async def _things(story: Story, client: httpx.AsyncClient, slug: str) -> dict[st
     volume = await client.post(_VOLUMES, json=_VOLUME)
     webhook = await client.post("/v1/webhooks", json=_WEBHOOK)
     key = await story.operator.post("/v1/keys", json={"project": slug, "name": f"key-{slug}"})
+    organization = await story.operator.post(_ORGANIZATIONS, json={"name": f"Friends of {slug}"})
     await story.simulated.run_for(60)
     seen = (await client.get(f"{CLUSTERS}/{cluster['cluster_id']}")).json()
     instance = seen["gpu_worker_nodes"][0]["instance_id"]
     where = f"{CLUSTERS}/{cluster['cluster_id']}/instances/{instance}/remediations"
     remediation = await client.post(where, json={"mode": "REMEDIATION_MODE_HOST_AWARE"})
-    for answer in (volume, webhook, key, remediation):
+    for answer in (volume, webhook, key, remediation, organization):
         assert answer.status_code == 200, answer.text
     return {
         "cluster_id": cluster["cluster_id"],
@@ -201,6 +207,7 @@ async def _things(story: Story, client: httpx.AsyncClient, slug: str) -> dict[st
         "slug": slug,
         "ref": f"claim-of-{slug}",
         "name": "h100-01",
+        "organization": organization.json()["id"],
         "node": seen["gpu_worker_nodes"][0]["node_id"],
     }
 

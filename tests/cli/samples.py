@@ -205,6 +205,13 @@ def setting(name: str = "cooldown_s", **fields: Any) -> dict[str, Any]:
 
 
 SETTINGS = [setting(), setting("provider", live=False, value="kwok", source="environment", least=None)]
+ORGANIZATION = {
+    "id": "org-1",
+    "name": "Acme",
+    "created_at": "2026-01-02T03:00:00Z",
+    "disabled_at": None,
+    "projects": 2,
+}
 FLEET_NODE = {
     "uid": "u",
     "name": "gpu-preemptible-dp-aaaaa-ccccc",

@@ -90,7 +90,19 @@ CALLS: list[tuple[str, Callable[[Client], Any], str, Any]] = [
         "project",
         lambda c: c.create_project("lab", "Lab"),
         "POST /v1/projects",
-        {"slug": "lab", "name": "Lab", "weight": None},
+        {"slug": "lab", "name": "Lab", "weight": None, "organization": None},
+    ),
+    (
+        "organization",
+        lambda c: c.create_organization("Acme"),
+        "POST /v1/access/organizations",
+        {"name": "Acme"},
+    ),
+    (
+        "change organization",
+        lambda c: c.change_organization("Acme", disabled=True),
+        "PATCH /v1/access/organizations/Acme",
+        {"name": None, "disabled": True},
     ),
     ("key", lambda c: c.create_key("lab", "admin"), "POST /v1/keys", {"project": "lab", "role": "admin"}),
     (

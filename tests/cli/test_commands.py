@@ -166,6 +166,26 @@ SHOWN: list[tuple[str, str, Any, list[str]]] = [
         {"deliveries": [samples.DELIVERY]},
         ["waiting", "TogetherPreempted", "answered 503", "03:05:00"],
     ),
+    (
+        "organizations list",
+        "GET /v1/access/organizations",
+        {"organizations": [samples.ORGANIZATION]},
+        ["Acme", "2", "org-1"],
+    ),
+    ("organizations create Acme", "POST /v1/access/organizations", samples.ORGANIZATION, ["Acme", "org-1"]),
+    (
+        "organizations rename Acme Ltd",
+        "PATCH /v1/access/organizations/Acme",
+        {**samples.ORGANIZATION, "name": "Ltd"},
+        ["Ltd"],
+    ),
+    (
+        "organizations disable Acme",
+        "PATCH /v1/access/organizations/Acme",
+        {**samples.ORGANIZATION, "disabled_at": "2026-01-02T04:00:00Z"},
+        ["DISABLED", "2026-01-02 04:00:00 UTC"],
+    ),
+    ("organizations enable Acme", "PATCH /v1/access/organizations/Acme", samples.ORGANIZATION, ["Acme"]),
     ("keys create --project lab", "POST /v1/keys", samples.KEY, ["ebb_secret", "member"]),
     ("keys revoke k2", "DELETE /v1/keys/k2", {"id": "k2", "revoked": True}, ["k2 is revoked"]),
     (

@@ -48,7 +48,8 @@ SIZES = ("num_gpus", "num_preemptible_gpus")
 READS = {
     "access.authenticate", "access.keys", "access.projects", "audit.read", "claims.list", "claims.retrieve",
     "clusters.events", "clusters.list", "clusters.regions", "clusters.retrieve", "fleet.hosts", "fleet.nodes",
-    "fleet.ownership", "fleet.pools", "hosts.show", "metrics.snapshot", "remediations.list", "remediations.retrieve",
+    "fleet.ownership", "fleet.pools", "hosts.show", "metrics.snapshot",
+    "organizations.list", "remediations.list", "remediations.retrieve",
     "settings.list", "settings.refresh",
     "usage.read", "volumes.list", "volumes.retrieve", "webhooks.deliveries", "webhooks.list",
     "why.node", "why.target", "wipes.list", "receipts.list", "receipts.retrieve", "cluster_settings.read",
@@ -91,7 +92,25 @@ def _changes() -> list[Change]:
             "access.create_project",
             lambda d: d.services.access.create_project(d.operator, "lab"),
             "project.create",
-            after={"slug": "lab", "weight": 1},
+            after={"slug": "lab", "weight": 1, "organization": "Local"},
+            by_operator=True,
+        ),
+        Change(
+            "organizations.create",
+            lambda d: d.services.organizations.create(d.operator, "Acme Corp"),
+            "organization.create",
+            after={"name": "Acme Corp"},
+            by_operator=True,
+            keeps="organization",
+        ),
+        Change(
+            "organizations.change",
+            lambda d: d.services.organizations.change(
+                d.operator, d.ids["organization"], name="Acme", disabled=True
+            ),
+            "organization.update",
+            before={"name": "Acme Corp", "disabled": False},
+            after={"name": "Acme", "disabled": True},
             by_operator=True,
         ),
         Change(

@@ -45,10 +45,12 @@ async def list_projects(context: Ctx, caller: Asking) -> FastJSON:
     openapi_extra=body_of(CreateProject),
 )
 async def create_project(context: Ctx, caller: Operator, request: Request) -> FastJSON:
-    """Make a project in the caller's organization."""
+    """Make a project in the organization named, or else in the caller's."""
     body = CreateProject.read((await read_json(request, context.max_body_bytes)).values)
     slug = body.slug or _NOT_IN_SLUGS.sub("-", (body.name or "").lower()).strip("-")[:63].strip("-")
-    made = await context.services.access.create_project(caller, slug, body.name, body.weight or 1)
+    made = await context.services.access.create_project(
+        caller, slug, body.name, body.weight or 1, body.organization
+    )
     return FastJSON(render_access.project(made))
 
 

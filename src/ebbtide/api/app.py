@@ -20,6 +20,7 @@ from ebbtide.api import (
     http_metrics,
     imports,
     inventory,
+    organizations,
     problems,
     receipts,
     regions,
@@ -79,6 +80,7 @@ def create_app(
     for room in (
         whoami,
         access,
+        organizations,
         regions,
         volumes,
         clusters,

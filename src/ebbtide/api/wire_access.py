@@ -12,14 +12,41 @@ from ebbtide.api.wire_base import Name, Wire
 Role = Literal["member", "admin", "operator"]
 
 
+class CreateOrganization(Wire):
+    """name: for people; unique."""
+
+    name: Name
+
+
+class ChangeOrganization(Wire):
+    """What is left out stays. disabled: whether its keys are refused."""
+
+    name: Name | None = None
+    disabled: bool | None = None
+
+
+class Organization(BaseModel):
+    id: str
+    name: str
+    created_at: datetime
+    disabled_at: datetime | None
+    projects: int | None = Field(description="How many it has; null for tenants.")
+
+
+class OrganizationList(BaseModel):
+    organizations: list[Organization]
+
+
 class CreateProject(Wire):
-    """slug:   lower-case letters, digits and dashes; made from the name when left out
-    weight: its share of spare hosts, 1 when left out
+    """slug:         lower-case letters, digits and dashes; made from the name when left out
+    weight:       its share of spare hosts, 1 when left out
+    organization: the id or name of its organization, the caller's own when left out
     """
 
     slug: Name | None = None
     name: Name | None = None
     weight: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    organization: Name | None = None
 
 
 class CreateKey(Wire):

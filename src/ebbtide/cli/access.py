@@ -62,9 +62,15 @@ def create_project(
     weight: Annotated[
         int, typer.Option("--weight", metavar="N", min=1, help="Its share of spare hosts beside others.")
     ] = 1,
+    organization: Annotated[
+        str | None,
+        typer.Option(
+            "--organization", metavar="ORGANIZATION", help="Its organization, by name or id; else yours."
+        ),
+    ] = None,
 ) -> None:
     """Make a project. `ebbtide keys create` then issues its first key."""
-    session.result(session.client.create_project(slug, name, weight), _show_project)
+    session.result(session.client.create_project(slug, name, weight, organization), _show_project)
 
 
 def _show_project(project: dict[str, Any]) -> None:

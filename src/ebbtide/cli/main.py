@@ -28,6 +28,7 @@ from ebbtide.cli import (
     kube,
     kube_rights,
     live_settings,
+    organizations,
     output,
     playground,
     receipts,
@@ -83,6 +84,7 @@ fleet.app.add_typer(live_settings.app, name="settings")
 app.add_typer(fleet.app, name="fleet")
 doctor.register(app)
 usage.register(app)
+app.add_typer(organizations.app, name="organizations")
 app.add_typer(access.projects, name="projects")
 app.add_typer(access.keys, name="keys")
 audit.register(app)

@@ -21,6 +21,7 @@ from ebbtide.services.hosts import HostService
 from ebbtide.services.imports import CheckKubeconfig, ImportService, no_imports
 from ebbtide.services.live_settings import SettingsService
 from ebbtide.services.metrics import MetricsService
+from ebbtide.services.organizations import OrganizationService
 from ebbtide.services.receipts import ReceiptService
 from ebbtide.services.remediations import RemediationService
 from ebbtide.services.supply import SupplyService
@@ -42,6 +43,7 @@ class Services:
     claims: ClaimService
     fleet: FleetService
     hosts: HostService
+    organizations: OrganizationService
     settings: SettingsService
     sync: SyncService
     wipes: WipeService
@@ -80,6 +82,7 @@ def build(
         claims=ClaimService(db, planner),
         fleet=FleetService(db, ids, live, planner, on_fleet),
         hosts=HostService(db, ids, live, planner),
+        organizations=OrganizationService(db, ids),
         settings=SettingsService(db, live),
         sync=SyncService(db, ids, live, planner, on_fleet),
         wipes=WipeService(db),

@@ -77,13 +77,19 @@ class AccessService:
         self._ids = ids
 
     async def authenticate(self, bearer: str | None) -> Caller:
-        """The caller behind a bearer secret. Raises Unauthenticated."""
+        """The caller behind a bearer secret. Raises Unauthenticated, and Forbidden (its organisation)."""
         if not bearer:
             raise Unauthenticated("no API key: send 'Authorization: Bearer <key>'", code="missing_api_key")
         async with self._db.read() as tx:
             key = await access.key_by_hash(tx, secret_hash(bearer))
             if key is None or key.revoked_at or (key.expires_at and key.expires_at <= tx.now):
                 raise Unauthenticated("this API key is not known, or no longer valid", code="invalid_api_key")
+            if key.organization_disabled_at is not None:
+                raise Forbidden(
+                    f"the organisation {key.organization_name!r} is disabled: what it has goes on, and its "
+                    f"keys are refused until an operator enables it again",
+                    code="organization_disabled",
+                )
             stale = key.last_used_at is None or tx.now - key.last_used_at >= USE_NOTED_EVERY
         if stale:
             async with self._db.transaction() as tx:
@@ -99,9 +105,14 @@ class AccessService:
         )
 
     async def create_project(
-        self, caller: Caller, slug: str, name: str | None = None, weight: int = 1
+        self,
+        caller: Caller,
+        slug: str,
+        name: str | None = None,
+        weight: int = 1,
+        organization: str | None = None,
     ) -> ProjectDetails:
-        """A new project in the caller's organisation (operators)."""
+        """A new project in an organisation, named by id or name; in the caller's if none is (operators)."""
         require_operator(caller)
         if not _SLUG.fullmatch(slug):
             raise BadInput(
@@ -110,18 +121,14 @@ class AccessService:
         if weight < 1:
             raise BadInput("weight is 1 or more", param="weight")
         async with self._db.transaction() as tx:
-            row = ProjectRow(
-                self._ids.uuid4(),
-                slug,
-                name or slug,
-                caller.organization_id,
-                caller.organization_name,
-                weight,
-                tx.now,
-            )
+            owner = await access.organization(tx, organization or caller.organization_id)
+            if owner is None:
+                raise NotFound(f"there is no organisation {str(organization)[:80]!r}", param="organization")
+            row = ProjectRow(self._ids.uuid4(), slug, name or slug, owner.id, owner.name, weight, tx.now)
             if not await access.insert_project(tx, row):
                 raise Conflict(f"there is a project {slug!r} already", code="project_exists")
-            await record(tx, caller, "project.create", row.id, after={"slug": slug, "weight": weight})
+            after = {"slug": slug, "weight": weight, "organization": owner.name}
+            await record(tx, caller, "project.create", row.id, after=after)
         return _project(row)
 
     async def set_project(

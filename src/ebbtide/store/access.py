@@ -186,3 +186,57 @@ async def usage(tx: Tx, project_id: str) -> OrderedRow:
         limits.standard_gpus_limit,
         limits.preemptible_gpus_limit,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class OrganizationRow:
+    """projects: how many it has. disabled_at: since when its keys are refused."""
+
+    id: str
+    name: str
+    created_at: datetime
+    disabled_at: datetime | None
+    projects: int
+
+
+_ORGANIZATION = """
+SELECT o.id, o.name, o.created_at, o.disabled_at,
+       (SELECT count(*) FROM projects p WHERE p.organization_id = o.id) AS projects
+FROM organizations o
+"""
+
+
+async def lock_organizations(tx: Tx) -> None:
+    """Let those who give names wait for each other."""
+    await tx.conn.execute(sa.text("LOCK TABLE organizations IN SHARE ROW EXCLUSIVE MODE"))
+
+
+async def all_organizations(tx: Tx) -> list[OrganizationRow]:
+    rows = await tx.conn.execute(sa.text(_ORGANIZATION + " ORDER BY o.name"))
+    return [OrganizationRow(**row._mapping) for row in rows]
+
+
+async def organization(tx: Tx, ref: str) -> OrganizationRow | None:
+    """An organisation by its id or its name."""
+    found = await tx.conn.execute(
+        sa.text(_ORGANIZATION + " WHERE o.id = :ref OR o.name = :ref ORDER BY o.id <> :ref"), {"ref": ref}
+    )
+    row = found.first()
+    return OrganizationRow(**row._mapping) if row else None
+
+
+async def insert_organization(tx: Tx, id_: str, name: str) -> bool:
+    """Write a new organisation; False when there is one of its name."""
+    written = await tx.conn.execute(
+        upsert(organizations)
+        .values(id=id_, name=name, created_at=tx.now)
+        .on_conflict_do_nothing(index_elements=["name"])
+        .returning(organizations.c.id)
+    )
+    return written.first() is not None
+
+
+async def set_organization(tx: Tx, id_: str, **fields: object) -> None:
+    """Write its name, or since when it is disabled."""
+    if fields:
+        await tx.conn.execute(sa.update(organizations).where(organizations.c.id == id_).values(**fields))

@@ -52,6 +52,7 @@ def test_what_is_sent(online: Run, stub: Stub, file: str) -> None:
         "num_preemptible_gpus": 16,
         "placement": "explicit",
         "project_id": None,
+        "volume_id": None,
     }
     assert "pool=gpu" in ran.out
     assert "says what came of it" in ran.err
@@ -93,3 +94,17 @@ def test_files_that_are_none(online: Run, offline: Path, content: str | None) ->
     ran = online(*WORDS, "--kubeconfig", "bad")
     assert ran.code == 2
     assert "bad" in ran.err
+
+
+def test_detaching_is_called_that(online: Run, stub: Stub) -> None:
+    stub.on(ONE, imported())
+    stub.on(f"DELETE /v1/compute/clusters/{CLUSTER_ID}", {"cluster_id": CLUSTER_ID})
+    ran = online("clusters", "delete", CLUSTER_ID, "--yes")
+    assert ran.out == "reef is being detached\n"
+
+
+def test_there_is_no_kubeconfig_to_give(online: Run, stub: Stub) -> None:
+    stub.on(ONE, imported())
+    ran = online("clusters", "credentials", CLUSTER_ID)
+    assert ran.code == 1
+    assert "kubeconfigs of their own" in ran.err

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ebbtide.playground.behaviours import BootFails, KubeletDoublesGrace, Obeys
 from ebbtide.playground.facts import What
 from ebbtide.settings import Settings
+from tests.scenarios.imported import imported
 from tests.scenarios.story import GPUS, JOINED_BY_S, Cluster, Story
 
 HOSTS = 4
@@ -126,11 +127,31 @@ async def _maintenance(story: Story, acme: Cluster | None) -> None:
     await story.passes(2 * JOINED_BY_S)
 
 
+async def _imported(story: Story) -> Cluster:
+    """A cluster that was there before, with two preemptible nodes of ours."""
+    await story.caller("acme")
+    reef = await imported(story, target=2 * GPUS)
+    assert await reef.allocated() == 2 * GPUS
+    return reef
+
+
+async def _detach(story: Story, reef: Cluster | None) -> None:
+    """Nodes drain, one in time and one not; then nothing of ours is left in it."""
+    assert reef is not None
+    obedient, stubborn = await reef.running()
+    reef.runs(obedient, Obeys(8), grace_s=20)
+    reef.runs(stubborn, KubeletDoublesGrace())
+    await reef.is_deleted()
+    await story.passes(WINDOW_S + 2 * JOINED_BY_S)
+    assert story.world.nodes(reef.id) == ()
+
+
 CORE = {
     "create and fill": CoreStory(_nothing, _create_and_fill),
     "reclaim": CoreStory(_filled, _reclaim),
     "release": CoreStory(_filled, _release),
     "delete": CoreStory(_filled, _delete),
+    "detach": CoreStory(_imported, _detach),
     "lost host": CoreStory(_filled, _lost_host),
     "failing boot": CoreStory(_filled, _failing_boot),
     "maintenance": CoreStory(_standard_moves, _maintenance),

@@ -11,43 +11,8 @@ from ebbtide.playground.behaviours import Obeys
 from ebbtide.services.details import ClusterChange, ClusterDetails, ImportChange, ImportOrder, Replay, Role
 from ebbtide.services.imports import check_selector
 from tests.scenarios.conftest import Begin
-from tests.scenarios.story import GPU_TYPE, GPUS, JOINED_BY_S, MINUTE, REGION, STANDARD, Cluster, Story
-
-OWN = {"old-a": 8, "old-b": 8}
-SERVER = "https://reef.playground.invalid:6443"
-
-
-def a_kubeconfig(server: str = SERVER) -> str:
-    return f"apiVersion: v1\nclusters:\n- cluster:\n    server: {server}\n"
-
-
-async def imports(
-    story: Story, *, target: int = 0, server: str = SERVER, name: str = "reef", selector: str = "pool=gpu"
-) -> Cluster:
-    """The operator imports a cluster for the tenant's project."""
-    project = (await story.caller("acme")).project_id
-    order = ImportOrder(
-        name,
-        REGION,
-        GPU_TYPE,
-        a_kubeconfig(server),
-        selector,
-        num_preemptible_gpus=target,
-        project_id=project,
-    )
-    operator = await story.operator()
-    made = await story.asks(
-        lambda services: services.imports.create(operator, order, Replay(f"{name}/{server}"))
-    )
-    return Cluster(story, "acme", made.id)
-
-
-async def imported(story: Story, **how: int) -> Cluster:
-    """Imported, standing, seen, its target met."""
-    reef = await imports(story, **how)
-    story.world.stand_up(reef.id, OWN)
-    await story.passes(JOINED_BY_S + MINUTE)
-    return reef
+from tests.scenarios.imported import OWN, a_kubeconfig, imported, imports
+from tests.scenarios.story import GPU_TYPE, GPUS, JOINED_BY_S, MINUTE, REGION, STANDARD
 
 
 def problem(details: ClusterDetails) -> str | None:
@@ -66,6 +31,8 @@ async def test_it_is_ready_when_its_nodes_were_seen(given: Begin) -> None:
     assert "no API server answers" in (problem(waiting) or "")
     assert not waiting.control_plane_ready
     assert await story.free_hosts() == 4  # no host is lent to a cluster that nobody has seen
+    why = await story.sim.system.services.why.target(await story.operator(), reef.id)
+    assert "no API server answers" in (why.reason or "")
     story.world.stand_up(reef.id, OWN)
     await story.passes(2 * MINUTE)
     ready = await reef.details()

@@ -187,19 +187,22 @@ def delete_cluster(
     wait: Wait = False,
     timeout: Limit = 600,
 ) -> None:
-    """Delete a cluster and give its hosts back."""
+    """Delete a cluster and give its hosts back; an imported one is detached, and stays where it is."""
     found = resolve(session.client, cluster)
     name, cluster_id = found["cluster_name"], found["cluster_id"]
+    verb, done, going = ("Detach", "detached", "being detached")
+    if not found.get("imported"):
+        verb, done, going = ("Delete", "deleted", "being deleted")
     if (
         not yes
         and session.for_people
-        and not typer.confirm(f"Delete cluster {name} ({cluster_id})?", err=True)
+        and not typer.confirm(f"{verb} cluster {name} ({cluster_id})?", err=True)
     ):
         raise typer.Abort
     answer = session.client.delete_cluster(cluster_id)
     if wait:
         until(lambda: _gone(session.client, cluster_id), limit_s=timeout)
-    session.result(answer, lambda _: output.say(f"{name} is {'deleted' if wait else 'being deleted'}"))
+    session.result(answer, lambda _: output.say(f"{name} is {done if wait else going}"))
 
 
 def _gone(client: Client, cluster_id: str) -> Progress:

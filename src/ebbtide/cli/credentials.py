@@ -39,6 +39,10 @@ def credentials(
     found = resolve(session.client, cluster)
     text = base64.b64decode(found["kube_config"] or "").decode()
     name, cluster_id = found["cluster_name"], found["cluster_id"]
+    if found.get("imported"):
+        raise Conflict(
+            f"{name} was imported: its people have kubeconfigs of their own, Ebbtide has none to give"
+        )
     if not text:
         status = found["status"]
         raise Conflict(f"{name} has no kubeconfig yet: it is {status}; `ebbtide clusters get` tells more")

@@ -282,7 +282,7 @@ def _reason(row: ClusterRow, missing: int) -> str | None:
     if row.fill_reason is not None or not missing:
         return row.fill_reason
     if not row.control_plane_ready:
-        return "the control plane is not ready, so no node could join"
+        return row.import_problem or "the control plane is not ready, so no node could join"
     return "it was not tried yet"
 
 

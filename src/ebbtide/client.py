@@ -256,6 +256,14 @@ class Client:
     def nodes(self, cluster_id: str | None = None) -> list[Json]:
         return _items(self._get("/v1/fleet/nodes", cluster_id=cluster_id), "nodes")
 
+    def node(self, node: str) -> Json:
+        """A node's whole story, by name or uid: `{stay, why, timeline, events, machine, wipes}`."""
+        return self._get(f"/v1/fleet/nodes/{_part(node)}")
+
+    def fleet_regions(self) -> list[Json]:
+        """Regions with their pools and driver versions."""
+        return _items(self._get("/v1/fleet/regions"), "regions")
+
     def settings(self) -> list[Json]:
         """Every setting with its value and where that comes from; those that can change first."""
         return _items(self._get("/v1/fleet/settings"), "settings")

@@ -10,6 +10,7 @@ import pytest
 
 from ebbtide.api.wire_fleet_answers import Host
 from ebbtide.api.wire_hosts import HostReport
+from ebbtide.api.wire_nodes import FleetRegionList, NodeReport
 
 from .conftest import error_of
 from .stories import Story, tell
@@ -63,6 +64,30 @@ async def test_the_operators_day(day: Story) -> None:
     await day.simulated.run_for(60)
     now = report_of(await operator.get(f"{HOSTS}/{lent}"))
     assert now["host"]["bucket"] == "preemptible"
+
+
+async def test_a_node_is_told_whole_by_name_and_by_uid(day: Story) -> None:
+    cluster = await day.create(num_preemptible_gpus=8, project_id=day.project)
+    await day.simulated.run_for(60)
+    nodes = (await day.operator.get("/v1/fleet/nodes")).json()["nodes"]
+    (lent,) = [node for node in nodes if node["compute_class"] == "preemptible"]
+    for ref in (lent["name"], lent["uid"]):
+        answer = await day.operator.get(f"/v1/fleet/nodes/{ref}")
+        NodeReport.model_validate_json(answer.content)
+        told = answer.json()
+        assert (told["stay"]["name"], told["stay"]["cluster_id"]) == (lent["name"], cluster["cluster_id"])
+        assert [one["phase"] for one in told["timeline"]][-1] == "RUNNING"
+        assert [one["reason"] for one in told["events"]] == ["TogetherScaledUp"]
+        assert told["why"]["sentences"]
+        assert told["machine"] is None
+    assert (await day.operator.get("/v1/fleet/nodes/nobodys")).status_code == 404
+
+
+async def test_regions_hold_their_pools_and_driver_versions(day: Story) -> None:
+    answer = await day.operator.get("/v1/fleet/regions")
+    (region,) = FleetRegionList.model_validate_json(answer.content).regions
+    assert (region.name, [pool.name for pool in region.pools]) == ("local-1", ["h100"])
+    assert [one.cuda_version for one in region.driver_versions] == ["12.8"]
 
 
 async def test_what_was_added_is_removed_and_what_the_file_lists_is_not(day: Story) -> None:

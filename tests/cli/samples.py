@@ -212,6 +212,26 @@ ORGANIZATION = {
     "disabled_at": None,
     "projects": 2,
 }
+NODE_REPORT = {
+    "stay": STAY,
+    "why": {"pool": "h100", "sentences": ["It was placed on host h100-b1-001.", "Nothing is left to do."]},
+    "timeline": [{"phase": "RUNNING", "at": "2026-01-02T03:01:00Z"}],
+    "events": [
+        {"number": 4, "reason": "TogetherPreempted", "message": "new fans", "at": "2026-01-02T03:02:00Z"}
+    ],
+    "machine": {
+        "instance_id": "i-7",
+        "address": "10.0.0.7",
+        "state": "up",
+        "verb": "create",
+        "exit_code": 75,
+        "output": "no such image",
+        "ran_at": "2026-01-02T03:00:00Z",
+        "gone_at": None,
+        "wiped_by": "",
+    },
+    "wipes": [{"moment": "after", "wiped_by": "nvme format", "at": "2026-01-02T03:06:00Z"}],
+}
 FLEET_NODE = {
     "uid": "u",
     "name": "gpu-preemptible-dp-aaaaa-ccccc",

@@ -57,6 +57,7 @@ CALLS: list[tuple[str, Callable[[Client], Any], str, Any]] = [
         "",
     ),
     ("cordon", lambda c: c.cordon("h", "old"), "POST /v1/fleet/hosts/h/cordon", {"reason": "old"}),
+    ("node", lambda c: c.node("n"), "GET /v1/fleet/nodes/n", ""),
     ("host", lambda c: c.host("h"), "GET /v1/fleet/hosts/h", ""),
     (
         "add host",

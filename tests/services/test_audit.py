@@ -48,7 +48,8 @@ SIZES = ("num_gpus", "num_preemptible_gpus")
 READS = {
     "access.authenticate", "access.keys", "access.projects", "audit.read", "claims.list", "claims.retrieve",
     "clusters.events", "clusters.list", "clusters.regions", "clusters.retrieve", "fleet.hosts", "fleet.nodes",
-    "fleet.ownership", "fleet.pools", "hosts.show", "metrics.snapshot",
+    "fleet.ownership", "fleet.pools", "fleet.regions", "hosts.show", "metrics.snapshot",
+    "nodes.show",
     "organizations.list", "remediations.list", "remediations.retrieve",
     "settings.list", "settings.refresh",
     "usage.read", "volumes.list", "volumes.retrieve", "webhooks.deliveries", "webhooks.list",

@@ -14,6 +14,7 @@ from ebbtide.api.responses import FastJSON
 from ebbtide.api.wire_answers import CONFLICT, ERRORS
 from ebbtide.api.wire_fleet import Cordon, CreateReclaim
 from ebbtide.api.wire_fleet_answers import FleetNodeList, Host, HostList, PoolList
+from ebbtide.api.wire_nodes import FleetRegionList, NodeReport
 
 router = APIRouter(prefix="/v1/fleet", tags=["fleet"])
 FILE_LIMIT_BYTES = 16_777_216
@@ -24,6 +25,19 @@ async def list_pools(context: Ctx, caller: Operator) -> FastJSON:
     """Pools, with their hosts counted by what they are doing."""
     pools = await context.services.fleet.pools(caller)
     return FastJSON({"pools": [render_fleet.pool(each) for each in pools]})
+
+
+@router.get("/regions", response_class=FastJSON, responses={200: {"model": FleetRegionList}, **ERRORS})
+async def list_regions(context: Ctx, caller: Operator) -> FastJSON:
+    """Regions, with their pools and driver versions."""
+    regions = await context.services.fleet.regions(caller)
+    return FastJSON({"regions": render_fleet.plain(regions)})
+
+
+@router.get("/nodes/{node}", response_class=FastJSON, responses={200: {"model": NodeReport}, **ERRORS})
+async def show_node(context: Ctx, caller: Operator, node: str) -> FastJSON:
+    """A node by name or uid, removed ones too: why it is where it is, its timeline, what its machine said."""
+    return FastJSON(render_fleet.plain(await context.services.nodes.show(caller, check_text(node, "node"))))
 
 
 @router.get("/hosts", response_class=FastJSON, responses={200: {"model": HostList}, **ERRORS})

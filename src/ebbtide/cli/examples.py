@@ -47,6 +47,8 @@ EXAMPLES = {
     "fleet settings": "ebbtide fleet settings --all",
     "fleet settings set": "ebbtide fleet settings set cooldown_s 300",
     "fleet settings reset": "ebbtide fleet settings reset cooldown_s",
+    "fleet node": "ebbtide fleet node gpu-preemptible-dp-km444-psdhx",
+    "fleet regions": "ebbtide fleet regions",
     "fleet nodes": "ebbtide fleet nodes --cluster reef",
     "fleet reclaim": 'ebbtide fleet reclaim --pool h100 --hosts 2 --reason "maintenance in rack 3"',
     "fleet cordon": 'ebbtide fleet cordon h100-b1-003 --reason "fan 2 is loud"',

@@ -28,6 +28,7 @@ from ebbtide.cli import (
     kube,
     kube_rights,
     live_settings,
+    nodes,
     organizations,
     output,
     playground,
@@ -77,6 +78,7 @@ app.add_typer(capacity.app, name="capacity")
 watch.register(app)
 app.add_typer(storage.app, name="storage")
 app.add_typer(remediations.app, name="remediations")
+nodes.register(fleet.app)
 claims.register(fleet.app)
 inventory.register(fleet.app)
 fleet.app.add_typer(hosts.app, name="hosts")

@@ -21,6 +21,7 @@ from ebbtide.services.hosts import HostService
 from ebbtide.services.imports import CheckKubeconfig, ImportService, no_imports
 from ebbtide.services.live_settings import SettingsService
 from ebbtide.services.metrics import MetricsService
+from ebbtide.services.node_report import NodeService
 from ebbtide.services.organizations import OrganizationService
 from ebbtide.services.receipts import ReceiptService
 from ebbtide.services.remediations import RemediationService
@@ -43,6 +44,7 @@ class Services:
     claims: ClaimService
     fleet: FleetService
     hosts: HostService
+    nodes: NodeService
     organizations: OrganizationService
     settings: SettingsService
     sync: SyncService
@@ -82,6 +84,7 @@ def build(
         claims=ClaimService(db, planner),
         fleet=FleetService(db, ids, live, planner, on_fleet),
         hosts=HostService(db, ids, live, planner),
+        nodes=NodeService(db),
         organizations=OrganizationService(db, ids),
         settings=SettingsService(db, live),
         sync=SyncService(db, ids, live, planner, on_fleet),

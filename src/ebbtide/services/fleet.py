@@ -15,7 +15,7 @@ from ebbtide.ids import Ids
 from ebbtide.services.access import require_operator
 from ebbtide.services.audit import record
 from ebbtide.services.capacity import Planner
-from ebbtide.services.details import Caller, HostDetails, NodeDetails, PoolDetails
+from ebbtide.services.details import Caller, DriverVersion, HostDetails, NodeDetails, PoolDetails
 from ebbtide.services.fleet_apply import FILE, Applier, FleetChanges
 from ebbtide.services.fleet_file import FleetFile, parse
 from ebbtide.services.maintenance import Maintainer
@@ -40,6 +40,13 @@ class Ownership:
     what: str
     owner: str
     note: str
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRegion:
+    name: str
+    driver_versions: tuple[DriverVersion, ...]
+    pools: tuple[PoolDetails, ...]
 
 
 OWNERSHIP = (
@@ -96,6 +103,21 @@ class FleetService:
         async with self._db.read() as tx:
             rates = await fleet.all_rates(tx)
             return tuple([await _pool_details(tx, pool, rates) for pool in await pools.all_(tx)])
+
+    async def regions(self, caller: Caller) -> tuple[FleetRegion, ...]:
+        """Regions in the fleet file's order, with their pools and driver versions (operators)."""
+        require_operator(caller)
+        async with self._db.read() as tx:
+            rates = await fleet.all_rates(tx)
+            found = [await _pool_details(tx, pool, rates) for pool in await pools.all_(tx)]
+            return tuple(
+                FleetRegion(
+                    row.name,
+                    tuple(DriverVersion(**version) for version in row.driver_versions),
+                    tuple(pool for pool in found if pool.region == row.name),
+                )
+                for row in await fleet.all_regions(tx)
+            )
 
     async def hosts(self, caller: Caller, pool: str | None = None) -> tuple[HostDetails, ...]:
         """Hosts of a pool, or of all, with their occupants (operators)."""

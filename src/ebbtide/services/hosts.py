@@ -14,6 +14,7 @@ from ebbtide.services.audit import record
 from ebbtide.services.capacity import Planner
 from ebbtide.services.details import Caller, HostDetails
 from ebbtide.services.fleet import FILE, host_details
+from ebbtide.services.fleet_apply import SYNC
 from ebbtide.services.fleet_hosts import DEFAULT_BLOCK, DNS_LABEL, DNS_RULE
 from ebbtide.services.maintenance import Maintainer, Wish
 from ebbtide.settings import Settings
@@ -225,6 +226,12 @@ class HostService:
 
 
 def _check_removable(host: HostRow, row: MaintenanceRow | None) -> None:
+    if host.source == SYNC:
+        raise Conflict(
+            f"{host.name} is listed by the inventory that `ebbtide fleet sync` takes, and would come back "
+            f"with it: take it out there. A free or drained host leaves at once.",
+            code="host_in_file",
+        )
     if host.source == FILE:
         raise Conflict(
             f"{host.name} is listed in the fleet file, which owns which hosts there are: take it out there, "

@@ -49,8 +49,13 @@ def main() -> int:
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("check", help="say what this machine lacks")
     making = verbs.add_parser("make", help="make a lab and print the settings that Ebbtide needs")
-    more = {"action": "append", "default": [], "metavar": "NAME=FILE"}
-    making.add_argument("--image", help="another file or folder in the image, under this name", **more)
+    making.add_argument(
+        "--image",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="another file or folder in the image, under this name",
+    )
     clearing = verbs.add_parser("clear", help="end all machines of a lab and remove it")
     sweeping = verbs.add_parser("sweep", help="clear labs that were tied to a process which is gone")
     making.add_argument("folder", type=Path)

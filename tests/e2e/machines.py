@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ EXAMPLE = ROOT / "examples" / "local-kubelet"
 _LAB = [sys.executable, EXAMPLE / "lab.py"]
 _DISK = Path("/var/tmp")  # containers' file systems are stacked: memory or another stack will not do
 _PREFIX = "ebbtide-e2e-"
+_CONTAINERS = "hosts/*/disk/containerd/io.containerd.runtime.v2.task/k8s.io/*"
 _LOOK_EVERY_S = 0.1
 
 
@@ -45,6 +47,13 @@ class Lab:
         answer: Json = json.loads(run(command, stdin=json.dumps({"verb": verb, **asked})))
         return answer
 
+    def freeze(self, host: str, program: str) -> None:
+        """Stop a program of a machine where it stands; all else of it goes on."""
+        inner = self.inner_pids()[host]
+        children = Path(f"/proc/{inner}/task/{inner}/children").read_text().split()
+        named = [pid for pid in children if _text(Path(f"/proc/{pid}/comm")).strip() == program]
+        os.kill(int(named[0]), signal.SIGSTOP)
+
     def power_off(self) -> None:
         """All machines, at once and without asking."""
         for file in self.folder.glob("hosts/*/instance.json"):
@@ -54,16 +63,6 @@ class Lab:
         """What a program answered for a node, and when, from the lab's journal."""
         lines = json_lines(self.folder / "journal.jsonl")
         return [line for line in lines if (line["verb"], line["node"]) == (verb, node)]
-
-    def order_of(self, host: str) -> Json:
-        """What the machine on this host was made with."""
-        folder = self.folder / "hosts" / host
-        order: Json = json.loads((folder / "order.json").read_text())
-        return {
-            **order,
-            "host_name": host,
-            "pool": json.loads((folder / "instance.json").read_text())["pool"],
-        }
 
     def inner_pids(self) -> dict[str, int]:
         """Process 1 of each machine, by its host."""
@@ -90,7 +89,28 @@ def lab(image_content: dict[str, Path]) -> Iterator[Lab]:
             exports = re.findall(r"^export (\w+)=(.*)$", told, re.MULTILINE)
             yield Lab(folder, {name: shlex.split(value)[0] for name, value in exports})
         finally:
+            containers = {path.name for path in folder.glob(_CONTAINERS)}
             run([*_LAB, "clear", folder])
+            assert _left(folder, containers) == []
+
+
+def _left(folder: Path, containers: set[str]) -> list[str]:
+    """What of a cleared lab is still there: processes, mounts, cgroups, files."""
+    commands = {path: _text(path) for path in Path("/proc").glob("[0-9]*/cmdline")}
+    found = [f"process {path.parent.name}: {text}" for path, text in commands.items() if str(folder) in text]
+    found += [
+        f"mount {line}" for line in _text(Path("/proc/self/mounts")).splitlines() if str(folder) in line
+    ]
+    groups = Path("/sys/fs/cgroup").glob("**/k8s.io/*")
+    found += [f"cgroup {path}" for path in groups if path.name in containers]
+    return found + ([str(folder)] if folder.exists() else [])
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def _sweep() -> None:
@@ -100,13 +120,13 @@ def _sweep() -> None:
 
 @dataclass(slots=True)
 class Mounts:
-    """Looks all the time at which machines have a folder mounted into a pod.
+    """Looks all the time at which machines have a volume mounted for a pod.
 
     seen: each combination of hosts that had it at once
     """
 
     lab: Lab
-    folder: Path
+    volume: str
     seen: set[frozenset[str]] = field(default_factory=set)
     _ended: threading.Event = field(default_factory=threading.Event)
 
@@ -126,13 +146,8 @@ class Mounts:
             self.seen.add(frozenset(host for host, pid in pids.items() if self._has(pid)))
 
     def _has(self, pid: int) -> bool:
-        try:
-            mounts = Path(f"/proc/{pid}/mountinfo").read_text()
-        except (FileNotFoundError, ProcessLookupError, OSError):
-            return False
-        return any(
-            "kubernetes.io~local-volume" in line and self.folder.name in line for line in mounts.splitlines()
-        )
+        mounts = _text(Path(f"/proc/{pid}/mountinfo")).splitlines()
+        return any("kubernetes.io~local-volume" in line and self.volume in line for line in mounts)
 
 
 def environment() -> dict[str, str]:

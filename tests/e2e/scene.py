@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
-import secrets
 import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +16,6 @@ from typing import Any
 
 import yaml
 
-from ebbtide.kube.controlplane import ControlPlane
-from ebbtide.kube.servers import Options
 from tests.e2e import objects
 from tests.e2e.machines import EXAMPLE, Lab, environment
 from tests.e2e.processes import Beside, Json, run, until
@@ -87,7 +83,6 @@ class Scene:
     """Everything that runs, and how to speak to it."""
 
     lab: Lab
-    plane: ControlPlane
     kubectl: Kubectl
     folder: Path
     poll_file: Path
@@ -135,13 +130,11 @@ def scene(lab: Lab) -> Iterator[Scene]:
     folder.mkdir(mode=0o755)
     with ExitStack() as stack:
         plane = _control_plane(folder)
-        asyncio.run(plane.start())
-        stack.callback(lambda: asyncio.run(plane.stop()))
+        stack.callback(plane.stop)
         stack.callback(lab.power_off)  # first: an API server waits for kubelets that listen to it
-        kubectl = Kubectl(Path(_program("kubectl")), plane.kubeconfig)
-        one = Scene(lab, plane, kubectl, folder, folder / "polled.json")
-        kubectl("apply", "--filename", EXAMPLE / "joining.yaml")
-        _standard_machine(one)
+        kubectl = Kubectl(Path(_program("kubectl")), folder / "plane" / "kubeconfig")
+        one = Scene(lab, kubectl, folder, folder / "polled.json")
+        _own_machine(one)
         up = _start(one)
         stack.callback(up.stop)
         kubectl.apply(objects.serving(IMAGE))
@@ -172,47 +165,40 @@ def _keep_logs(one: Scene) -> None:
             shutil.copyfile(file, place)
 
 
-def _control_plane(folder: Path) -> ControlPlane:
-    keys = folder / "plane" / "pki"
-    server = (
-        "--enable-bootstrap-token-auth=true",
-        f"--kubelet-client-certificate={keys / 'admin.crt'}",
-        f"--kubelet-client-key={keys / 'admin.key'}",
-        "--kubelet-preferred-address-types=InternalIP",
-    )
-    # Else a claim waits up to 15 s for a volume that is there.
-    controllers = ("--pvclaimbinder-sync-period=1s",)
-    arguments = {"kube-apiserver": server, "kube-controller-manager": controllers}
-    return ControlPlane(folder / "plane", Options(name="e2e", durable=False, arguments=arguments))
+def _control_plane(folder: Path) -> Beside:
+    """The example's, until its kubeconfig is told."""
+    command = [sys.executable, EXAMPLE / "control_plane.py", folder / "plane"]
+    plane = Beside("control plane", command, folder / "plane.log", environment())
+
+    def answers() -> bool | None:
+        assert not plane.ended, f"the control plane ended:\n{plane.text()}"
+        return True if plane.text().endswith("\n") else None
+
+    until(answers, "the control plane answers", limit_s=120)
+    return plane
 
 
-def _standard_machine(one: Scene) -> None:
+def join(one: Scene, name: str, host: str, labels: Mapping[str, str]) -> None:
+    """A machine joins by hand."""
+    command = [
+        sys.executable,
+        EXAMPLE / "join.py",
+        "--lab",
+        one.lab.folder,
+        "--host",
+        host,
+        "--gpus",
+        str(GPUS),
+    ]
+    command += ["--kubeconfig", one.kubectl.kubeconfig]
+    run([*command, *(f"--label={key}={value}" for key, value in labels.items()), name])
+
+
+def _own_machine(one: Scene) -> None:
     """The cluster's own node, which Ebbtide has nothing to do with."""
-    join = join_by_hand(one.kubectl, one.plane)
-    facts = {"node_uid": "own-1", "node_name": "own-1", "host_name": "own-1", "gpus": GPUS, "taints": []}
-    one.lab.call("create", **facts, labels=objects.STANDARD, join=join)
+    join(one, "own-1", "own-1", objects.STANDARD)
     until(lambda: "own-1" in one.kubectl("get", "nodes") or None, "the cluster's own machine joins")
     one.kubectl("wait", "--for=condition=Ready", "node/own-1", "--timeout=60s")
-
-
-def join_by_hand(kubectl: Kubectl, plane: ControlPlane) -> dict[str, str]:
-    """What `kubeadm token create` would do."""
-    token_id, token_secret = secrets.token_hex(3), secrets.token_hex(8)
-    token = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "bootstrap.kubernetes.io/token",
-        "metadata": {"name": f"bootstrap-token-{token_id}", "namespace": "kube-system"},
-        "stringData": {
-            "token-id": token_id,
-            "token-secret": token_secret,
-            "usage-bootstrap-authentication": "true",
-            "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token",
-        },
-    }
-    kubectl.apply(token)
-    authority = plane.access.authority.read_text()
-    return {"server": plane.url, "ca": authority, "token": f"{token_id}.{token_secret}"}
 
 
 def _start(one: Scene) -> Beside:
@@ -279,7 +265,7 @@ def _account(one: Scene) -> Path:
         "--output=jsonpath={.data.token}",
     )
     token = until(lambda: one.kubectl(*secret) or None, "the account has a token")
-    config = json.loads(one.plane.kubeconfig.read_text())
+    config = json.loads(one.kubectl.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": base64.b64decode(token).decode()}
     file = one.folder / "ebbtide.kubeconfig"
     file.touch(mode=0o600)

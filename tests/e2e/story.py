@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 from tests.e2e import objects
 from tests.e2e.machines import Mounts
@@ -114,7 +113,7 @@ def story(scene: Scene, name: str) -> Iterator[Story]:
         watch = Lines([*command, "--output-watch-events", columns])
         stack.callback(watch.stop)
         kubectl.apply(objects.claim(VOLUME))
-        mounts = Mounts(scene.lab, Path(VOLUME))
+        mounts = Mounts(scene.lab, VOLUME)
         with mounts.watched():
             yield Story(scene, name, node, watch, mounts)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e import objects
 from tests.e2e.processes import until
-from tests.e2e.scene import WINDOW_S, Scene, join_by_hand
+from tests.e2e.scene import WINDOW_S, Scene, join
 from tests.e2e.story import orderly, story
 
 STEPS = 150
@@ -79,23 +79,41 @@ def test_a_pod_that_does_not_listen_is_cut_off_before_its_node_goes(scene: Scene
         assert most == 1, f"at once it was mounted at {told.mounts.seen}"
 
 
+def test_a_machine_whose_kubelet_hangs_is_switched_off_before_its_work_is_given_to_another(
+    scene: Scene,
+) -> None:
+    """A4: nobody ends that pod, and nobody may think that it has ended while its container writes."""
+    with story(scene, "orphaned") as told:
+        first = told.start("stubborn.py", grace_s=GRACE_S)
+        scene.lab.freeze(told.node["host"], "kubelet")
+        told.claim()
+        told.ended()
+        went_at, stopped_at = told.node_went_at(), told.stopped_at()
+        assert stopped_at < went_at
+        last = told.written()[-1]
+        assert last["pod"] == first
+        assert stopped_at - 2 < last["at"] < stopped_at, "it wrote until its machine was off"
+
+        told.give_back_the_other()
+        told.completes()
+        assert orderly(told.written())
+
+
 def test_a_machine_that_comes_back_from_the_dead_is_removed(scene: Scene) -> None:
     """C7: a kubelet of a node that the ledger calls removed registers again: that Node does not stay."""
     with story(scene, "zombie") as told:
-        order = scene.lab.order_of(told.node["host"])
         told.claim()
         told.ended()
         first_went_at = told.node_went_at()
-        token = join_by_hand(scene.kubectl, scene.plane)  # its own is not good any more
-        scene.lab.call("create", **order | {"join": token})
+        name = told.node["name"]
+        join(scene, name, told.node["host"], {"ebbtide/node-uid": told.node["uid"]})
         try:
-            name = told.node["name"]
             came_at = until(lambda: told.watch.after(first_went_at, "ADDED", name), "it registers again")
             went_at = until(lambda: told.watch.after(came_at, "DELETED", name), "the Node goes")
             assert went_at - came_at < 30
             assert [each["uid"] for each in scene.nodes("RUNNING")] == [], "it counts for nothing"
-        finally:  # by itself Ebbtide would do that two minutes after the end of the node
-            scene.lab.call("delete", **order)
+        finally:
+            scene.lab.call("delete", node_uid=f"by-hand/{name}", wipe="always")
 
 
 def test_the_doctor_finds_no_problem(scene: Scene) -> None:

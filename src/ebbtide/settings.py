@@ -86,6 +86,9 @@ class Settings:
     lease_s: int = _setting(60, "a worker that does not finish a visit within this loses it")
     preemptible_discount_percent: int = _setting(50, "what preemptible time costs less than standard time")
     event_aliases: bool = _setting(True, "show events under the documentation's older names, too")
+    pod_events_limit: int = _setting(
+        0, "pods of a draining node that get a Kubernetes event of their own, in their namespaces; 0: none"
+    )
     webhook_give_up_s: int = _setting(
         86_400, "an event that no webhook receiver takes is given up after this long", live=(60, 2_592_000)
     )

@@ -36,6 +36,7 @@ _UNITS = {
     "max_joining": "nodes",
     "exec_at_once": "programs",
     "kwok_clusters_limit": "control planes",
+    "pod_events_limit": "pods",
 }
 
 

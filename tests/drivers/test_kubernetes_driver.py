@@ -541,3 +541,19 @@ async def test_who_is_cancelled_takes_no_other_along_and_errors_reach_all() -> N
         await two
     with pytest.raises(asyncio.CancelledError):
         await one
+
+
+async def test_a_rule_of_the_clusters_is_told_apart_from_silence(rig: Rig) -> None:
+    for error, refused in ((WEBHOOK, True), (refusal(403, "no right", "Forbidden"), True), (BUSY, False)):
+        rig.refuse("PATCH", PATH, error)
+        with pytest.raises(DriverError) as raised:
+            await rig.notify()
+        assert raised.value.refused is refused
+
+
+async def test_a_cordon_that_is_refused_keeps_no_node_for_ever(rig: Rig) -> None:
+    rig.refuse("PATCH", PATH, WEBHOOK)
+    with pytest.raises(DriverError):
+        await rig.driver.remove(CLUSTER, NODE)
+    assert await rig.driver.remove(CLUSTER, NODE, patient=False)
+    assert PATH not in rig.api.things

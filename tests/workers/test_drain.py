@@ -124,6 +124,21 @@ async def test_a_call_that_fails_once_is_made_again_and_nothing_is_sent_twice(ri
     assert len(rig.world.facts(what=What.SIGTERM, node_uid=taken.uid)) == 1
 
 
+async def test_a_cordon_that_the_cluster_refuses_keeps_no_pod_from_its_sigterm(rig: Rig) -> None:
+    """A webhook that is broken, say. The notice is given as soon as the cluster lets it."""
+    _, taken = await _noticed(rig, Obeys(30))
+    refusal = DriverError("a webhook said no", refused=True)
+    rig.flaky.strike_verb("notify", refusal, refusal)
+    assert await rig.one() == "waiting for 1 pods, 5:00 left; a webhook said no"
+    (told,) = rig.world.facts(what=What.SIGTERM, node_uid=taken.uid)
+    assert told.at == rig.sim.now
+    rig.wait(5)
+    assert "a webhook said no" in await rig.one()
+    rig.wait(5)
+    assert await rig.one() == "waiting for 1 pods, 4:50 left"
+    assert len(rig.world.facts(what=What.NOTICE, node_uid=taken.uid)) == 1
+
+
 async def test_volume_attachments_are_waited_for(rig: Rig) -> None:
     """C8, C9: bounded by the deadline."""
     cluster = await rig.running(target=24)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ebbtide.backends.base import Backend, Setup, server_of
+from ebbtide.backends.clusters import kubernetes
 from ebbtide.backends.memory import StoredMemory
 from ebbtide.backends.storage import storage_of
-from ebbtide.drivers.kubernetes.driver import KubernetesDriver
 from ebbtide.drivers.kubernetes.watcher import KubernetesWatcher
 from ebbtide.errors import StartupError
 from ebbtide.kube.client import Clients
@@ -24,7 +24,7 @@ def make(setup: Setup) -> Backend:
         ExecProvider(
             programs(setup.settings), StoredMemory(setup.db), at_once=max(1, setup.settings.exec_at_once)
         ),
-        KubernetesDriver(clients, setup.clock, aliases=setup.settings.event_aliases),
+        kubernetes(clients, setup),
         storage_of(setup.settings, World(setup.clock)),
         watcher=KubernetesWatcher(clients),
         check_kubeconfig=server_of,

@@ -9,8 +9,8 @@ from pathlib import Path
 import structlog
 
 from ebbtide.backends.base import Backend, Setup
+from ebbtide.backends.clusters import kubernetes
 from ebbtide.backends.storage import storage_of
-from ebbtide.drivers.kubernetes.driver import KubernetesDriver
 from ebbtide.drivers.kubernetes.watcher import KubernetesWatcher
 from ebbtide.errors import StartupError, Unavailable
 from ebbtide.kube.client import Clients
@@ -64,7 +64,7 @@ def make(setup: Setup) -> Backend:
 
     return Backend(
         provider,
-        KubernetesDriver(clients, setup.clock, aliases=setup.settings.event_aliases, joins=False),
+        kubernetes(clients, setup, joins=False),
         storage_of(setup.settings, volumes),
         watcher=KubernetesWatcher(clients),
         on_fleet=partial(_set_habits, provider),

@@ -18,7 +18,14 @@ from ebbtide.errors import EbbtideError
 
 
 class DriverError(EbbtideError):
-    """The cluster could not be asked or told; nothing may be concluded from that."""
+    """The cluster could not be asked or told; nothing may be concluded from that.
+
+    refused: the cluster answered, and a rule of its own said no; the next try will hear the same
+    """
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,11 +55,11 @@ class Drains:
         cluster = cluster_ref(self._db, node)
         ref = NodeRef(node.uid, node.name)
         facts: dict[str, object] = {}
+        unannounced: tuple[str, ...] = ()
         try:
             if node.notified_at is None:
                 visit.check(self._db.clock.now())
-                await self._driver.notify(cluster, ref, _notice(node))
-                facts["notified_at"] = self._db.clock.now()
+                unannounced = await self._announce(node, cluster, ref, facts)
             read_at = self._db.clock.now()
             look = _Look(read_at, await self._driver.pods(cluster, ref), facts)
         except DriverError as error:
@@ -74,7 +74,22 @@ class Drains:
             refused = await self._tell(node, cluster, ref, step, look)
         except DriverError as error:
             return await self._unseen(visit, node, error.message)
-        return await self._wait(visit, node, look, step, refused)
+        return await self._wait(visit, node, look, step, unannounced + refused)
+
+    async def _announce(
+        self, node: NodeRow, cluster: ClusterRef, ref: NodeRef, facts: dict[str, object]
+    ) -> tuple[str, ...]:
+        """Cordon and announce. Why the cluster refused, if a rule of its own did: that keeps no pod from its
+        SIGTERM, and is tried again at each look.
+        """
+        try:
+            await self._driver.notify(cluster, ref, _notice(node))
+        except DriverError as error:
+            if not error.refused:
+                raise
+            return (error.message,)
+        facts["notified_at"] = self._db.clock.now()
+        return ()
 
     # -- late by our fault
 

@@ -30,7 +30,9 @@ def translated(cluster: ClusterRef) -> Iterator[None]:
     try:
         yield
     except (KubeError, BadInput) as error:
-        raise DriverError(f"cluster {cluster.name or cluster.cluster_id}: {error.message}") from error
+        refused = isinstance(error, KubeError) and is_refusal(error)
+        message = f"cluster {cluster.name or cluster.cluster_id}: {error.message}"
+        raise DriverError(message, refused=refused) from error
 
 
 def is_refusal(error: KubeError) -> bool:

@@ -65,7 +65,7 @@ class Removal:
             await self._access.change(nodes.cordon, node)
             await all_of(self._tell(pod) for pod in work)
             return False
-        await self._access.change(nodes.out_of_service if occupied else nodes.cordon, node)
+        await self._cordon(node, occupied=occupied)
         await self._force(work, ended=True)
         if not occupied or not self._patient:
             return True
@@ -73,6 +73,14 @@ class Removal:
         forced = {objects.uid(pod) for pod in work}
         left = [pod for pod in await self._bound() if objects.uid(pod) in forced]
         return not left and not attachments.of_node(await self._attached(), self._node.name)
+
+    async def _cordon(self, node: Json, *, occupied: bool) -> None:
+        try:
+            await self._access.change(nodes.out_of_service if occupied else nodes.cordon, node)
+        except KubeError as error:
+            if self._patient or not is_refusal(error):
+                raise
+            log.warning("a node leaves without a cordon", node=self._node.name, why=error.message)
 
     async def _tell(self, pod: Json) -> None:
         if objects.text(pod, "metadata", "deletionTimestamp"):

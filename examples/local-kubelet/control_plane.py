@@ -1,4 +1,4 @@
-"""A control plane that real kubelets on this machine can join: `python control_plane.py FOLDER`, until Ctrl-C.
+"""A control plane that kubelets of this machine can join: `python control_plane.py FOLDER`, until Ctrl-C.
 
 Ebbtide's local control planes are made for nodes without machines. This one besides takes bootstrap tokens,
 gives kubelets certificates as kubeadm's clusters do, and reaches kubelets for logs.

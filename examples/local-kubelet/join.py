@@ -23,7 +23,7 @@ async def _join_data(kubeconfig: str, name: str) -> dict[str, str]:
     """What the machine needs, with a bootstrap token of its own, as `kubeadm token create` makes it."""
     client = KubeClient(kubeconfig)
     try:
-        node = NodeRef(f"by-hand/{name}", name)
+        node = NodeRef(f"by-hand-{name}", name)
         return dict(await join_data(client, kubeconfig, node, AnchoredClock().now()))
     finally:
         await client.close()
@@ -40,7 +40,7 @@ def main() -> int:
     options = parser.parse_args()
     lab = Lab(options.lab.resolve())
     order = {
-        "node_uid": f"by-hand/{options.name}",
+        "node_uid": f"by-hand-{options.name}",
         "node_name": options.name,
         "host_name": options.host or options.name,
         "gpus": options.gpus,

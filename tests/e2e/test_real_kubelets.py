@@ -113,7 +113,7 @@ def test_a_machine_that_comes_back_from_the_dead_is_removed(scene: Scene) -> Non
             assert went_at - came_at < 30
             assert [each["uid"] for each in scene.nodes("RUNNING")] == [], "it counts for nothing"
         finally:
-            scene.lab.call("delete", node_uid=f"by-hand/{name}", wipe="always")
+            scene.lab.call("delete", node_uid=f"by-hand-{name}", wipe="always")
 
 
 def test_the_doctor_finds_no_problem(scene: Scene) -> None:

@@ -278,7 +278,9 @@ class _Up:
 
     async def _story(self, system: System, found: Connection) -> int:
         asked = threading.Event()
-        telling = asyncio.create_task(tell_story(system, found, self._options.data, asked))
+        telling = asyncio.create_task(
+            tell_story(system, found, self._options.data, asked, watched=not self._options.once)
+        )
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait([telling, stopping], return_when=asyncio.FIRST_COMPLETED)
         asked.set()

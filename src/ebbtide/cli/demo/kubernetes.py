@@ -39,8 +39,9 @@ class KubernetesScene:
     join_limit_s = 150.0
     shows_notices = True
 
-    def __init__(self, tenant: Client, folder: Path) -> None:
+    def __init__(self, tenant: Client, folder: Path, watch_s: float) -> None:
         """tenant: whose clusters they are. folder: where kubeconfigs for people are written."""
+        self.watch_s = watch_s
         self._tenant = tenant
         self._folder = folder
         self._runner = asyncio.Runner()

@@ -23,6 +23,7 @@ from ebbtide.services.details import Role
 from ebbtide.settings import Settings
 
 KWOK = "kwok"
+_WATCH_S = 20
 _LENDER = ("story-tidal-labs", "Tidal Labs", "cyan")
 _STANDARD = ("story-harbor-ai", "Harbor AI", "magenta")
 
@@ -41,10 +42,12 @@ def demo_settings(settings: Settings) -> Settings:
     )
 
 
-async def tell_story(system: System, found: Connection, data: Path, asked_to_stop: threading.Event) -> bool:
+async def tell_story(
+    system: System, found: Connection, data: Path, asked_to_stop: threading.Event, *, watched: bool
+) -> bool:
     """Play the story through the HTTP API and print it; answers whether every step happened.
 
-    data: the data folder, for kubeconfigs
+    data: the data folder, for kubeconfigs. watched: there may be people who want to see it in a terminal
     """
     lender = await _tenant(system, found.url, *_LENDER)
     standard = await _tenant(system, found.url, *_STANDARD)
@@ -52,7 +55,7 @@ async def tell_story(system: System, found: Connection, data: Path, asked_to_sto
     settings = system.settings
     stage = Stage(operator, lender, standard, settings.drain_window_s, settings.cooldown_s, asked_to_stop)
     try:
-        return await asyncio.to_thread(_tell, stage, settings, data)
+        return await asyncio.to_thread(_tell, stage, settings, data, watched)
     finally:
         for client in (operator, lender.client, standard.client):
             client.close()
@@ -63,17 +66,17 @@ async def _tenant(system: System, url: str, slug: str, name: str, style: str) ->
     return Tenant(name, issued.details.project_id, Client(url, issued.secret), style)
 
 
-def _scene(stage: Stage, settings: Settings, data: Path) -> Scene:
+def _scene(stage: Stage, settings: Settings, data: Path, watched: bool) -> Scene:
     """Where it plays: in real clusters, where there are any."""
     if settings.provider == KWOK:
         from ebbtide.cli.demo.kubernetes import KubernetesScene
 
-        return KubernetesScene(stage.lender.client, data)
+        return KubernetesScene(stage.lender.client, data, _WATCH_S if watched else 0)
     return SimulatedScene(stage.operator)
 
 
-def _tell(stage: Stage, settings: Settings, data: Path) -> bool:
-    with contextlib.closing(_scene(stage, settings, data)) as scene:
+def _tell(stage: Stage, settings: Settings, data: Path, watched: bool) -> bool:
+    with contextlib.closing(_scene(stage, settings, data, watched)) as scene:
         return _tell_on(stage, settings, scene)
 
 

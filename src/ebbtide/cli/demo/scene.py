@@ -38,11 +38,13 @@ class Scene(Protocol):
     about:         lines for the introduction
     join_limit_s:  how long a cluster or a node may take to be there
     shows_notices: whether a node's notice shows in the cluster itself
+    watch_s:       how long people get to begin to watch
     """
 
     about: Sequence[str]
     join_limit_s: float
     shows_notices: bool
+    watch_s: float
 
     def watch(self, cluster: Json) -> Sequence[str]:
         """Commands with which people see the cluster themselves, in another terminal."""

@@ -17,6 +17,7 @@ class SimulatedScene:
     about: Sequence[str] = ()
     join_limit_s = 60.0
     shows_notices = False
+    watch_s = 0.0
 
     def __init__(self, operator: Client) -> None:
         self._operator = operator

@@ -78,7 +78,10 @@ def _borrow(stage: Stage, narrator: Narrator, cast: Cast) -> None:
     cluster = _await_preemptible(stage, narrator, cast, 3)
     require(cluster["status"] == "Ready" and cluster["num_gpus"] == 8, "reef is Ready with 8 standard GPUs")
     narrator.checked("reef is Ready: 8 standard GPUs, 24 of 24 preemptible GPUs at half the price")
-    narrator.commands("see it yourself, in another terminal:", cast.scene.watch(cluster))
+    narrator.commands("see it yourself, in other terminals:", cast.scene.watch(cluster))
+    if cast.scene.watch_s:
+        narrator.remark(f"it goes on in {cast.scene.watch_s:g} s ...")
+        stage.pause(cast.scene.watch_s)
 
 
 def _await_preemptible(stage: Stage, narrator: Narrator, cast: Cast, nodes: int) -> Json:

@@ -16,6 +16,7 @@ from ebbtide.core.drain import (
     late_end,
     longest_warning_s,
     next_step,
+    signal_time,
 )
 from ebbtide.core.nodes import DrainKind
 from tests.core.builders import NOW, after
@@ -230,3 +231,15 @@ def test_a_warned_release_asks_politely_as_long_as_there_is_time() -> None:
 )
 def test_a_warning_leaves_time_that_is_worth_having(policy: DrainPolicy, longest_s: int) -> None:
     assert longest_warning_s(policy) == longest_s
+
+
+@pytest.mark.parametrize(
+    ("wanted_s", "due_s"), [(None, 0), (0, 0), (60, 60), (240, 240), (299, 240), (900, 240), (-5, 0)]
+)
+def test_sigterm_is_due_as_wanted_but_never_too_late(wanted_s: int | None, due_s: int) -> None:
+    wanted = None if wanted_s is None else after(wanted_s)
+    assert signal_time(NOW, wanted, after(300), POLICY) == after(due_s)
+
+
+def test_a_window_too_short_for_a_warning_has_none() -> None:
+    assert signal_time(NOW, after(10), after(40), POLICY) == NOW

@@ -112,11 +112,22 @@ class DrainStep:
 
 
 def longest_warning_s(policy: DrainPolicy) -> int:
-    """How long SIGTERM may come after the notice at most: what is left is still worth having.
+    """How long SIGTERM may come after the notice at most: what is left is still worth having."""
+    return max(0, policy.window_s - _worth_having_s(policy))
 
-    Enough for the shortest grace that we give late, and for the others to go before critical pods must.
-    """
-    return max(0, policy.window_s - max(policy.late_notice_s, 2 * policy.critical_reserve_s))
+
+def signal_time(
+    noticed_at: datetime, wanted: datetime | None, deadline: datetime, policy: DrainPolicy
+) -> datetime:
+    """When SIGTERM is due: at the notice, or as its cluster wants it, but early enough whatever was wanted
+    (the policy may have changed since)."""
+    latest = deadline - timedelta(seconds=_worth_having_s(policy))
+    return max(noticed_at, min(wanted or noticed_at, latest))
+
+
+def _worth_having_s(policy: DrainPolicy) -> int:
+    """The shortest grace that we give late; and time for the others to go before critical pods must."""
+    return max(policy.late_notice_s, 2 * policy.critical_reserve_s)
 
 
 def grace_for(own_grace_s: int, now: datetime, ends_at: datetime, policy: DrainPolicy) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from ebbtide.core import events
-from ebbtide.core.drain import DrainState, DrainStep, PodSeen, late_end, next_step
+from ebbtide.core.drain import DrainPolicy, DrainState, DrainStep, PodSeen, late_end, next_step
 from ebbtide.core.nodes import DrainKind, EndReason, Phase
 from ebbtide.drivers.base import ClusterRef, Driver, DriverError, NodeRef, Notice, OrderResult, PodsSeen
 from ebbtide.settings import Settings
@@ -66,7 +66,13 @@ class Drains:
             return await self._unseen(visit, node, error.message, facts)
         node = await self._make_up(node, look)
         now = self._db.clock.now()
-        step = next_step(_state(node), look.seen.pods, now, self._settings.drain, look.seen.attachments)
+        step = next_step(
+            _state(node, self._settings.drain),
+            look.seen.pods,
+            now,
+            self._settings.drain,
+            look.seen.attachments,
+        )
         if step.done:
             return await self._leave(visit, node, step, look)
         try:
@@ -83,7 +89,7 @@ class Drains:
         SIGTERM, and is tried again at each look.
         """
         try:
-            await self._driver.notify(cluster, ref, _notice(node))
+            await self._driver.notify(cluster, ref, _notice(node, self._settings.drain))
         except DriverError as error:
             if not error.refused:
                 raise
@@ -114,7 +120,7 @@ class Drains:
         async with self._db.transaction() as tx:
             node = await self._give_late_notice(tx, node)
             if node.ends_at != node.deadline:
-                await record.credit_late(tx, node, told=True)
+                await record.credit_late(tx, node, self._settings.drain, told=True)
             return node
 
     def _is_late(self, node: NodeRow) -> bool:
@@ -127,7 +133,11 @@ class Drains:
         assert node.deadline is not None
         assert node.draining_at is not None
         end = late_end(node.deadline, tx.now, self._settings.drain)
-        if end and node.drain_kind is DrainKind.RECLAIM and await runs.was_down(tx, record.due_from(node)):
+        if (
+            end
+            and node.drain_kind is DrainKind.RECLAIM
+            and await runs.was_down(tx, record.due_from(node, self._settings.drain))
+        ):
             await nodes.end_late(tx, node.uid, end)
         reloaded = await nodes.load(tx, node.uid)
         assert reloaded is not None
@@ -169,7 +179,9 @@ class Drains:
         async def write(tx: Tx) -> Outcome:
             if not look.written:
                 await record.seen(tx, node, look.at, look.counted, look.facts)
-            return await finish(tx, visit, Outcome(_waiting(node, look, step, refused, tx.now), step.due))
+            drain = _state(node, self._settings.drain)
+            sentence = _waiting(look, step, refused, drain, tx.now)
+            return await finish(tx, visit, Outcome(sentence, step.due))
 
         return Later(write)
 
@@ -204,7 +216,7 @@ class Drains:
                 return await finish(tx, visit, Outcome("the node moved on meanwhile; looking again", tx.now))
             await nodes.set_facts(tx, node.uid, left_empty=empty)
             if look is None:
-                await record.left_unseen(tx, node)
+                await record.left_unseen(tx, node, self._settings.drain)
             else:
                 await record.seen(tx, node, look.at, look.counted, look.facts)
                 await record.left(tx, node, step.waiting_for if step.overdue else ())
@@ -214,15 +226,14 @@ class Drains:
         return Later(write)
 
 
-def _waiting(node: NodeRow, look: _Look, step: DrainStep, refused: Sequence[str], now: datetime) -> str:
-    assert node.ends_at is not None
-    left_s = max(0, int((node.ends_at - now).total_seconds()))
+def _waiting(look: _Look, step: DrainStep, refused: Sequence[str], drain: DrainState, now: datetime) -> str:
+    left_s = max(0, int((drain.ends_at - now).total_seconds()))
     what = (
         f"{len(step.waiting_for)} pods" if step.waiting_for else f"{look.seen.attachments} volume attachments"
     )
     why = f"; {refused[0]}" if refused else ""
-    if node.signal_from is not None and now < node.signal_from:
-        why = f"; SIGTERM in {int((node.signal_from - now).total_seconds())} s, as its cluster wants"
+    if drain.signal_from is not None and now < drain.signal_from:
+        why = f"; SIGTERM in {int((drain.signal_from - now).total_seconds())} s, as its cluster wants"
     return f"waiting for {what}, {left_s // 60}:{left_s % 60:02} left{why}"
 
 
@@ -233,20 +244,17 @@ _REASONS = {
 }
 
 
-def _notice(node: NodeRow) -> Notice:
+def _notice(node: NodeRow, policy: DrainPolicy) -> Notice:
     assert node.deadline is not None
     assert node.draining_at is not None
     reason = _REASONS.get(node.end_reason or EndReason.FAILED, events.Reason.FAILED)
-    warned = (
-        f"; SIGTERM comes at {events.rfc3339(node.signal_from)}"
-        if node.signal_from and node.signal_from > node.draining_at
-        else ""
-    )
+    due = record.due_from(node, policy)
+    warned = f"; SIGTERM comes at {events.rfc3339(due)}" if due > node.draining_at else ""
     return Notice(reason, f"{node.why or ''}{warned}", node.deadline)
 
 
-def _state(node: NodeRow) -> DrainState:
+def _state(node: NodeRow, policy: DrainPolicy) -> DrainState:
     assert node.deadline is not None
     assert node.ends_at is not None
     assert node.drain_kind is not None
-    return DrainState(node.drain_kind, node.deadline, node.ends_at, node.signal_from)
+    return DrainState(node.drain_kind, node.deadline, node.ends_at, record.due_from(node, policy))

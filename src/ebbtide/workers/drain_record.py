@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ebbtide.core import events
-from ebbtide.core.drain import PodOrder, PodSeen
+from ebbtide.core.drain import DrainPolicy, PodOrder, PodSeen, signal_time
 from ebbtide.core.receipts import PodRecord, sentence, used_s
 from ebbtide.drivers.base import OrderResult
 from ebbtide.store import events as stored_events
@@ -30,10 +30,11 @@ class Unheard:
     again: bool
 
 
-def due_from(node: NodeRow) -> datetime:
+def due_from(node: NodeRow, policy: DrainPolicy) -> datetime:
     """From when on SIGTERM was due: the notice, or later where the cluster wants to be warned first."""
     assert node.draining_at is not None
-    return max(node.draining_at, node.signal_from or node.draining_at)
+    assert node.deadline is not None
+    return signal_time(node.draining_at, node.signal_from, node.deadline, policy)
 
 
 async def seen(
@@ -113,20 +114,20 @@ async def left(tx: Tx, node: NodeRow, left_over: Sequence[PodSeen]) -> None:
     await _say(tx, node, events.grace_expired(overdue, tx.now))
 
 
-async def left_unseen(tx: Tx, node: NodeRow) -> None:
+async def left_unseen(tx: Tx, node: NodeRow, policy: DrainPolicy) -> None:
     """The node leaves, and its cluster does not answer. What was promised late and not kept is credited."""
     if node.ends_at != node.deadline and node.first_signal_at is None and node.workload_pods:
-        await credit_late(tx, node, told=False)
+        await credit_late(tx, node, policy, told=False)
 
 
-async def credit_late(tx: Tx, node: NodeRow, *, told: bool) -> None:
+async def credit_late(tx: Tx, node: NodeRow, policy: DrainPolicy, *, told: bool) -> None:
     """Say that the notice comes late by our fault, and credit what the tenant was billed for between the
     SIGTERM that did not come and now. Repeated it does nothing.
     """
     assert node.deadline is not None
     assert node.ends_at is not None
     await _say(tx, node, events.late_notice(tx.now, node.ends_at, node.deadline, told=told))
-    silent_s = max(0, int((min(tx.now, node.deadline) - due_from(node)).total_seconds()))
+    silent_s = max(0, int((min(tx.now, node.deadline) - due_from(node, policy)).total_seconds()))
     await credit(
         tx,
         node,

@@ -2,8 +2,10 @@
 
 python benchmarks/_mock_api.py NODES PODS      prints its port, serves until its standard input ends
 
-Answers are made beforehand. Lists: pods of a node (`fieldSelector=spec.nodeName=...`), nodes, and empty ones of
-everything else. Whatever is created or patched is answered with an object of its kind, deletions with the pod.
+Answers are made beforehand. Lists: pods of a node (`fieldSelector=spec.nodeName=...`), nodes, and empty ones
+of everything else; pods of all nodes in pages of 500. Whatever is created or patched is answered with an
+object of its kind, deletions with the pod. A watch of pods tells at once that each has changed, then that the
+last one is gone, and then nothing more.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Iterator
 from email.utils import formatdate
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 Json = dict[str, Any]
+_PAGE = 500
 
 
 def pod(node: str, at: int) -> Json:
@@ -107,7 +111,7 @@ def node(name: str) -> Json:
 
 
 def names(nodes: int) -> list[str]:
-    return [f"node-{at:04}" for at in range(nodes)]
+    return [f"gpu-preemptible-dp-{at:04}" for at in range(nodes)]
 
 
 class Answers:
@@ -115,24 +119,48 @@ class Answers:
 
     def __init__(self, nodes: int, pods: int) -> None:
         named = names(nodes)
+        self._all = [(name, at) for name in named for at in range(pods)]
         self._of_node = {
             name: _listed("PodList", "v1", [pod(name, at) for at in range(pods)]) for name in named
         }
         self._nodes = _listed("NodeList", "v1", [node(name) for name in named])
         self._node = {name: _answer(node(name)) for name in named}
-        self._pod = _answer(pod("node-0000", 0))
+        self._pod = _answer(pod(named[0], 0))
         self._version = _answer({"major": "1", "minor": "37", "gitVersion": "v1.37.2"})
         self._none = _listed("List", "v1", [])
 
+    def _page(self, query: str) -> bytes:
+        """500 pods of all; `continue` is where the next page begins."""
+        begin = int(dict(parse_qsl(query)).get("continue", 0))
+        end = min(begin + _PAGE, len(self._all))
+        following = {"continue": str(end)} if end < len(self._all) else {}
+        items = [pod(*each) for each in self._all[begin:end]]
+        return _answer(
+            {"kind": "PodList", "metadata": {"resourceVersion": "1000", **following}, "items": items}
+        )
+
+    def _events(self, path: str) -> Iterator[bytes]:
+        yield b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        if not path.endswith("/pods"):
+            return
+        for each in self._all:
+            yield _chunk("MODIFIED", pod(*each))
+        yield _chunk("DELETED", pod(*self._all[-1]))
+
     def to(self, method: str, target: str) -> bytes:
         path, _, query = target.partition("?")
+        if "watch=true" in query:
+            return b"".join(self._events(path))
         parts = path.strip("/").split("/")
         if "nodes" in parts and parts[-1] != "nodes":
             return self._node[parts[parts.index("nodes") + 1]]
         if method == "GET" and parts[-1] == "nodes":
             return self._nodes
         if method == "GET" and parts[-1] == "pods":
-            return self._of_node.get(unquote(query).partition("spec.nodeName=")[2].partition("&")[0], self._none)
+            if "spec.nodeName=" not in unquote(query):
+                return self._page(query)
+            node_name = unquote(query).partition("spec.nodeName=")[2].partition("&")[0]
+            return self._of_node.get(node_name, self._none)
         if parts[-1] == "version":
             return self._version
         if method == "GET" and "pods" not in parts:
@@ -150,6 +178,11 @@ def _answer(content: Json) -> bytes:
     body = json.dumps(content, separators=(",", ":")).encode()
     head = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
+
+
+def _chunk(kind: str, thing: Json) -> bytes:
+    line = json.dumps({"type": kind, "object": thing}, separators=(",", ":")).encode() + b"\n"
+    return f"{len(line):x}\r\n".encode() + line + b"\r\n"
 
 
 def _first_lines(cache: dict[int, bytes] = {}) -> bytes:  # noqa: B006  # one second's are kept

@@ -113,10 +113,14 @@ class Settings:
         4, "provider `kwok`: control planes at most on this machine; each takes some 600 MB of memory"
     )
     exec_create: str = _setting("", "provider `exec`: the program that starts machines, or its command line")
-    exec_status: str = _setting("", "provider `exec`: the program that says what became of one")
-    exec_stop: str = _setting("", "provider `exec`: the program that powers one off, confirmed")
+    exec_status: str = _setting(
+        "", "provider `exec`: the program that says what became of one; else create is asked"
+    )
+    exec_stop: str = _setting(
+        "", "provider `exec`: the program that powers one off, confirmed; else delete does"
+    )
     exec_delete: str = _setting("", "provider `exec`: the program that gives one back and wipes its host")
-    exec_list: str = _setting("", "provider `exec`: the program that lists a pool's machines")
+    exec_list: str = _setting("", "provider `exec`: the program that lists a pool's machines; not needed")
     exec_reboot: str = _setting("", "provider `exec`: the program that restarts one in place; not needed")
     exec_limit_s: int = _setting(30, "how long one run of these programs may take; then it is killed")
     exec_at_once: int = _setting(

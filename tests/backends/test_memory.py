@@ -144,6 +144,17 @@ async def test_join_data_is_sealed_and_can_be_sealed_anew(memory: StoredMemory, 
     assert found.order.join == ORDER.join
 
 
+async def test_what_a_pool_has(memory: StoredMemory) -> None:
+    """For fleets without a program that lists."""
+    for uid, state, pool in (("u1", "up", "h100"), ("u2", None, "h100"), ("u3", "up", "another")):
+        held = await memory.remember(replace(ORDER, node_uid=uid, pool=pool), 30)
+        await memory.note(held, Noted("create", 0, state=state))
+    held = await memory.remember(replace(ORDER, node_uid="u4"), 30)
+    await memory.note(held, Noted("delete", 0, state="not_found", gone=True, wiped_by="dd"))
+    found = await memory.listed("h100")
+    assert [(one.order.node_uid, one.state) for one in found] == [("u1", "up"), ("u2", None)]
+
+
 async def test_it_is_forgotten_some_time_after_it_went(memory: StoredMemory, db: Database) -> None:
     await memory.note(await memory.remember(ORDER, 30), Noted("delete", 0, gone=True, wiped_by="dd"))
     await memory.let_go(await memory.remember(replace(ORDER, node_uid="u2"), 30))

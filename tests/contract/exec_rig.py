@@ -39,7 +39,7 @@ class MemoryHere:
     async def note(self, held: Remembered, noted: Noted) -> None:
         self.held.discard(held.order.node_uid)
         self.notes.append((held.order.node_uid, noted))
-        kept = ("handle", "instance_id", "address", "wiped_first_by", "wiped_by")
+        kept = ("handle", "state", "instance_id", "address", "wiped_first_by", "wiped_by")
         changes = {name: value for name in kept if (value := getattr(noted, name))}
         self.rows[held.order.node_uid] = replace(held, gone=noted.gone, **changes)
 
@@ -49,6 +49,9 @@ class MemoryHere:
     async def bury(self, node_uid: str) -> None:
         order = InstanceOrder(node_uid, "", "", "", "", "", "", "", 0)
         self.rows[node_uid] = replace(self._new(order), gone=True)
+
+    async def listed(self, pool: str) -> list[Remembered]:
+        return [one for one in self.rows.values() if one.order.pool == pool and not one.gone]
 
     async def found(self, pool: str, instances: Sequence[Instance]) -> None:
         for one in instances:
@@ -63,7 +66,7 @@ class MemoryHere:
         return replace(self.rows[node_uid], held_until=self._clock.now() + timedelta(seconds=hold_s))
 
     def _new(self, order: InstanceOrder) -> Remembered:
-        return Remembered(order, None, "", "", "", False, "", self._clock.now())
+        return Remembered(order, None, None, "", "", "", False, "", self._clock.now())
 
 
 class ExecProviderRig:
@@ -75,7 +78,8 @@ class ExecProviderRig:
         self._folder = tempfile.TemporaryDirectory()  # it goes with the rig
         self.folder = Path(self._folder.name)
         self.memory = MemoryHere(self.clock)
-        commands = commands or {verb: [*MACHINES, self._folder.name] for verb in (*VERBS, "reboot")}
+        every = [*MACHINES, self._folder.name]
+        commands = commands or dict.fromkeys(VERBS, every)
         self.programs = {verb: Program(f"the {verb} program", argv, 20) for verb, argv in commands.items()}
         self.provider = ExecProvider(self.programs, self.memory, at_once=8)
         self._tell_time()

@@ -18,12 +18,19 @@ from ebbtide.backends.exec import programs
 from ebbtide.errors import StartupError
 from ebbtide.providers import exec as exec_provider
 from ebbtide.providers.base import InstanceState, OutOfCapacity, Permanent, ProviderError, Transient
-from ebbtide.providers.exec import VERBS, ExecProvider
+from ebbtide.providers.exec import NEEDED, ExecProvider
 from ebbtide.providers.programs import Program
 from ebbtide.settings import Settings
 from tests.contract.exec_rig import ExecProviderRig
 
 UP = {"state": "up"}
+VERBS = (
+    "create",
+    "status",
+    "stop",
+    "delete",
+    "list",
+)  # all that programs must exist for in most of these tests
 Script = Callable[[str], list[str]]
 
 
@@ -345,6 +352,43 @@ async def test_restarts_without_a_program_for_them(script: Script) -> None:
     assert not rig.memory.held
 
 
+TWO = """
+machine = HOME / (asked["node_uid"] + ".machine")
+steps = int(machine.read_text()) if machine.exists() else 0
+if asked["verb"] == "create":
+    machine.write_text(str(steps + 1))
+    print(json.dumps({"state": "up" if steps else "starting", "address": "192.0.2.1"}))
+elif steps > 1:
+    machine.write_text("1")
+    print(json.dumps({"gone": False, "why": "wiping"}))
+else:
+    machine.unlink(missing_ok=True)
+    print(json.dumps({"gone": True, "wiped_by": "dd"}))
+"""
+
+
+async def test_two_programs_are_enough(script: Script) -> None:
+    """create is asked again until the machine is up, and believed then; delete stops; memory lists."""
+    argv = script(TWO)
+    rig = ExecProviderRig({"create": argv, "delete": argv})
+    order = rig.order("h1")
+    assert (await rig.provider.create(order)).state is InstanceState.STARTING
+    assert [one.state for one in await rig.provider.list("h100")] == [InstanceState.STARTING]
+    for _ in range(3):
+        found = await rig.provider.status(order.node_uid)
+        assert found is not None
+        assert (found.state, found.address, found.host_name) == (InstanceState.UP, "192.0.2.1", "h1")
+    assert [noted.verb for _, noted in rig.memory.notes] == ["create", "create"]
+    assert [one.node_uid for one in await rig.provider.list("h100")] == [order.node_uid]
+    assert not await rig.provider.stop(order.node_uid)
+    assert await rig.provider.stop(order.node_uid)
+    assert (await rig.provider.delete(order.node_uid)).wiped_by == "dd"
+    assert await rig.provider.status(order.node_uid) is None
+    assert await rig.provider.list("h100") == []
+    assert len(rig.memory.notes) == 4  # nothing was asked any more
+    assert not rig.memory.held
+
+
 async def test_no_control_planes(script: Script) -> None:
     rig = a_rig(script)
     with pytest.raises(Permanent, match="ebbtide clusters import"):
@@ -355,13 +399,15 @@ async def test_no_control_planes(script: Script) -> None:
 
 
 def _settings(**changes: Any) -> Settings:
-    return replace(Settings(), provider="exec", **({f"exec_{verb}": "/bin/true" for verb in VERBS} | changes))
+    return replace(
+        Settings(), provider="exec", **({f"exec_{verb}": "/bin/true" for verb in NEEDED} | changes)
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"exec_stop": "", "exec_list": ""}, "set EBBTIDE_EXEC_STOP, EBBTIDE_EXEC_LIST to the path"),
+        ({"exec_create": "", "exec_delete": ""}, "set EBBTIDE_EXEC_CREATE, EBBTIDE_EXEC_DELETE to the path"),
         ({"exec_create": "run 'x"}, 'EBBTIDE_EXEC_CREATE="run \'x" cannot be read as a command line'),
         ({"exec_limit_s": 50}, "EBBTIDE_EXEC_LIMIT_S=50 must be from 1 to 15 s less than the lease"),
         ({"exec_limit_s": 0}, "EBBTIDE_EXEC_LIMIT_S=0 must be from 1"),
@@ -375,7 +421,7 @@ def test_settings_that_cannot_work_stop_the_start(changes: dict[str, Any], said:
 
 async def test_a_command_line_and_a_program_that_is_not_there() -> None:
     made = programs(_settings(exec_create="/nowhere/machines create --site 'b 2'"))
-    assert set(made) == set(VERBS)
+    assert set(made) == set(NEEDED)
     with pytest.raises(
         Transient, match=r"the create program \(/nowhere/machines\) cannot be run: No such file or directory"
     ):

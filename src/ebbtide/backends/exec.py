@@ -10,7 +10,7 @@ from ebbtide.drivers.kubernetes.watcher import KubernetesWatcher
 from ebbtide.errors import StartupError
 from ebbtide.kube.client import Clients
 from ebbtide.playground.world import World
-from ebbtide.providers.exec import HOLD_MARGIN_S, MOST_LIST_BYTES, SLOT_WAIT_S, VERBS, ExecProvider
+from ebbtide.providers.exec import HOLD_MARGIN_S, MOST_LIST_BYTES, NEEDED, SLOT_WAIT_S, VERBS, ExecProvider
 from ebbtide.providers.programs import MOST_ANSWER_BYTES, Program, command_line
 from ebbtide.settings import Settings, variable
 
@@ -34,11 +34,11 @@ def make(setup: Setup) -> Backend:
 
 def programs(settings: Settings) -> dict[str, Program]:
     """The program for each verb. Raises StartupError naming every setting that is missing."""
-    lines = {verb: getattr(settings, f"exec_{verb}") for verb in (*VERBS, "reboot")}
-    if missing := [variable(f"exec_{verb}") for verb in VERBS if not lines[verb]]:
+    lines = {verb: getattr(settings, f"exec_{verb}") for verb in VERBS}
+    if missing := [variable(f"exec_{verb}") for verb in NEEDED if not lines[verb]]:
         raise StartupError(
-            f"EBBTIDE_PROVIDER=exec needs a program for each verb: set {', '.join(missing)} to the path of "
-            "an executable, or a command line"
+            f"EBBTIDE_PROVIDER=exec needs programs that start and end machines: set {', '.join(missing)} to "
+            "the path of an executable, or a command line"
         )
     limit_s = settings.exec_limit_s
     if not 1 <= limit_s <= settings.lease_s - _MARGIN_S:

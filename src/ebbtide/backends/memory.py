@@ -75,6 +75,11 @@ class StoredMemory:
         with _reached():
             await self._db.run(lambda tx: instances.bury(tx, node_uid))
 
+    async def listed(self, pool: str) -> list[Remembered]:
+        with _reached():
+            async with self._db.read() as tx:
+                return [_remembered(row) for row in await instances.listed(tx, pool)]
+
     async def found(self, pool: str, listed: Sequence[Instance]) -> None:
         if not listed:
             return
@@ -131,6 +136,7 @@ def _remembered(row: InstanceRow) -> Remembered:
     return Remembered(
         order=order,
         handle=row.handle,
+        state=row.state,
         instance_id=row.instance_id,
         address=row.address,
         wiped_first_by=row.wiped_first_by,

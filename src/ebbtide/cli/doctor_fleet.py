@@ -63,6 +63,9 @@ async def programs(environment: Mapping[str, str], pools: Sequence[str]) -> list
     if settings.provider != "exec":
         do = "set EBBTIDE_PROVIDER=exec for the server: it uses no programs otherwise"
         found.append(warning("provider", f"EBBTIDE_PROVIDER is {settings.provider}", do))
+    if "list" not in named:
+        do = "set EBBTIDE_EXEC_LIST, so that machines that nobody asked for are found and ended"
+        return [*found, note("list", "there is no program for it", do)]
     if any(each.check == "list" and each.do for each in found):
         return found
     return found + [await _list(named["list"], pool) for pool in pools or [_ANY_POOL]]
@@ -95,17 +98,18 @@ async def _list(program: Program, pool: str) -> Finding:
     return ok(check, f"answers; {len(listed)} instances")
 
 
-def server(client: Client) -> list[Finding]:
-    """What a running server knows of: its imported clusters, its hosts, its prices. Raises what a client
-    raises when nobody answers, or the key is not known.
+def server(client: Client) -> tuple[list[Finding], list[str]]:
+    """What a running server knows of: its imported clusters, its hosts, its prices; and its pools' names.
+    Raises what a client raises when nobody answers, or the key is not known.
     """
     me = client.whoami()
     found = [ok("server", f"{client.base_url} answers; the key is {me['project']['slug']}'s, {me['role']}")]
     found += [_cluster(each) for each in client.clusters()]
     if me["role"] != "operator":
         do = "give an operator's key to see the fleet"
-        return [*found, unknown("hosts", "only operators see the fleet", do)]
-    return [*found, *_hosts(client.hosts()), *_pools(client.pools())]
+        return [*found, unknown("hosts", "only operators see the fleet", do)], []
+    pools = client.pools()
+    return [*found, *_hosts(client.hosts()), *_pools(pools)], [str(each["name"]) for each in pools]
 
 
 def _cluster(cluster: Json) -> Finding:

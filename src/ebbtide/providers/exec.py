@@ -19,6 +19,7 @@ from ebbtide.providers.base import (
     Deletion,
     Instance,
     InstanceOrder,
+    InstanceState,
     OutOfCapacity,
     Permanent,
     Transient,
@@ -29,7 +30,8 @@ from ebbtide.providers.programs import Program, Run, one_line
 T = TypeVar("T")
 
 NO_CAPACITY, NEVER = 69, 78  # exit codes, as sysexits.h has them; 75 and every other: try again later
-VERBS = ("create", "status", "stop", "delete", "list")  # needed; `reboot` is not
+NEEDED = ("create", "delete")  # the others make it better
+VERBS = ("create", "status", "stop", "delete", "list", "reboot")
 SLOT_WAIT_S = 5  # for a place while as many programs run as may
 HOLD_MARGIN_S = 5  # a run that is killed at its limit is over by then, and what it left is written
 MOST_LIST_BYTES = 16_777_216
@@ -39,7 +41,9 @@ NO_CONTROL_PLANES = "programs make no control planes: import clusters with `ebbt
 class ExecProvider:
     """A `Provider` that runs a program for each verb.
 
-    programs: by verb: create, status, stop, delete, list; reboot where machines can be restarted in place
+    programs: by verb; create and delete are needed. Without `status`, create is asked again until the machine
+              is up, and is believed from then on. Without `stop`, delete stops. Without `list`, what is
+              remembered is listed. Without `reboot` machines are not restarted in place.
     at_once:  so many programs that act may run at once, and so many that look
     """
 
@@ -55,20 +59,34 @@ class ExecProvider:
         if held.gone:
             await self._memory.let_go(held)
             raise Permanent("the node was given back already; no machine is started for it any more")
-        made = await self._ask("create", held, read_machine, join=dict(order.join))
+        return await self._start(held)
+
+    async def _start(self, held: Remembered) -> Instance:
+        made = await self._ask("create", held, read_machine, join=dict(held.order.join))
         if made is None:
             raise Transient(f"{self._programs['create'].what} answered not_found; it is to start the machine")
         return made
 
     async def status(self, node_uid: str) -> Instance | None:
-        held = await self._recall(node_uid, "status")
+        verb = "status" if "status" in self._programs else "create"
+        held = await self._recall(node_uid, verb)
         if held is None:
             return None
-        return await self._ask("status", held, read_machine, join=dict(held.order.join))
+        if verb == "status":
+            return await self._ask("status", held, read_machine, join=dict(held.order.join))
+        if held.state in (None, InstanceState.STARTING):
+            return await self._start(held)
+        await self._memory.let_go(held)
+        return as_remembered(held)
 
     async def stop(self, node_uid: str) -> bool:
-        held = await self._recall(node_uid, "stop")
-        return held is None or await self._ask("stop", held, read_stopped)
+        verb = "stop" if "stop" in self._programs else "delete"
+        held = await self._recall(node_uid, verb)
+        if held is None:
+            return True
+        if verb == "stop":
+            return await self._ask("stop", held, read_stopped)
+        return (await self._ask("delete", held, read_deletion)).gone
 
     async def reboot(self, node_uid: str, ref: str) -> Instance | None:
         return await self._restart(node_uid, ref, power=False)
@@ -111,6 +129,8 @@ class ExecProvider:
         return []
 
     async def list(self, pool: str) -> list[Instance]:
+        if "list" not in self._programs:
+            return [as_remembered(one) for one in await self._memory.listed(pool)]
         program = self._programs["list"]
         async with self._slot(self._looks):
             run = await program.run({"verb": "list", "pool": pool, "limit_s": program.limit_s})
@@ -166,6 +186,18 @@ class ExecProvider:
             yield
         finally:
             slots.release()
+
+
+def as_remembered(one: Remembered) -> Instance:
+    """A machine as its programs last answered."""
+    return Instance(
+        instance_id=one.instance_id or one.order.host_name,
+        node_uid=one.order.node_uid,
+        host_name=one.order.host_name,
+        state=InstanceState(one.state or InstanceState.STARTING),
+        address=one.address,
+        wiped_by=one.wiped_first_by,
+    )
 
 
 def facts(verb: str, held: Remembered) -> dict[str, Any]:

@@ -20,6 +20,7 @@ class Remembered:
 
     order:          the facts that its programs are told
     handle:         what a program last asked to be told again
+    state:          an `InstanceState` as last answered; None: nothing was answered, or that there is none
     wiped_first_by: what wiped the host before this machine started, if that was said
     gone:           nothing is left of it; wiped_by says what wiped it then
     held_until:     by when the run is over, however it ends
@@ -27,6 +28,7 @@ class Remembered:
 
     order: InstanceOrder
     handle: str | None
+    state: str | None
     instance_id: str
     address: str
     wiped_first_by: str
@@ -72,6 +74,9 @@ class Memory(Protocol):
 
     async def bury(self, node_uid: str) -> None:
         """Remember of a machine that never was that none may be made any more."""
+
+    async def listed(self, pool: str) -> list[Remembered]:
+        """Every machine of the pool that is not gone, as last answered; none of them is held."""
 
     async def found(self, pool: str, instances: Sequence[Instance]) -> None:
         """Remember machines that exist and are not known, or were thought gone, so that they can be ended."""

@@ -23,6 +23,7 @@ class InstanceRow:
     facts: Mapping[str, Any]
     join_data: Mapping[str, str]
     handle: str | None
+    state: str | None
     instance_id: str
     address: str
     wiped_first_by: str
@@ -50,6 +51,13 @@ class LastRun:
         return lines[-1][:500] if lines else None
 
 
+_COLUMNS = """
+    node_uid, facts, join_data, handle, CASE WHEN state <> 'not_found' THEN state END AS state, instance_id,
+    address, COALESCE(wiped_first_by, '') AS wiped_first_by, gone_at IS NOT NULL AS gone, wiped_by,
+    COALESCE(held_until, CAST(:now AS timestamptz)) AS held_until
+"""
+
+
 async def put(
     tx: Tx, node_uid: str, pool: str, host_name: str, facts: Mapping[str, Any], join_data: Mapping[str, str]
 ) -> None:
@@ -69,20 +77,32 @@ async def hold(tx: Tx, node_uid: str, hold_s: int) -> InstanceRow | None:
     """Hold a machine for one run. None: it is not known, or held already (see `is_held`)."""
     row = (
         await tx.conn.execute(
-            sa.text("""
+            sa.text(
+                """
             UPDATE instances SET held_until = :until
             WHERE node_uid = :uid AND (held_until IS NULL OR held_until <= :now)
-            RETURNING node_uid, facts, join_data, handle, instance_id, address,
-                      COALESCE(wiped_first_by, '') AS wiped_first_by, gone_at IS NOT NULL AS gone, wiped_by,
-                      held_until
-            """),
+            RETURNING """
+                + _COLUMNS
+            ),
             {"uid": node_uid, "now": tx.now, "until": tx.now + timedelta(seconds=hold_s)},
         )
     ).first()
-    if row is None:
-        return None
-    sealed = tx.sealer.open_optional(row.join_data)
-    return InstanceRow(**{**row._mapping, "join_data": json.loads(sealed) if sealed else {}})
+    return _row(tx, row) if row else None
+
+
+def _row(tx: Tx, row: sa.Row[tuple[object, ...]]) -> InstanceRow:
+    values = dict(row._mapping)
+    sealed = tx.sealer.open_optional(values["join_data"])
+    return InstanceRow(**{**values, "join_data": json.loads(sealed) if sealed else {}})
+
+
+async def listed(tx: Tx, pool: str) -> list[InstanceRow]:
+    """Every machine of the pool that is not gone."""
+    rows = await tx.conn.execute(
+        sa.text(f"SELECT {_COLUMNS} FROM instances WHERE pool = :pool AND gone_at IS NULL ORDER BY node_uid"),
+        {"pool": pool, "now": tx.now},
+    )
+    return [_row(tx, row) for row in rows]
 
 
 async def is_held(tx: Tx, node_uid: str) -> bool:

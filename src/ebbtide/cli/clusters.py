@@ -207,10 +207,15 @@ def delete_cluster(
 
 def _gone(client: Client, cluster_id: str) -> Progress:
     try:
-        left = len(client.cluster(cluster_id)["gpu_worker_nodes"])
+        seen = client.cluster(cluster_id)
     except NotFound:
         return Progress("gone", done=True)
-    return Progress(f"deleting: {left} nodes left", done=False)
+    ours = [
+        node
+        for node in seen["gpu_worker_nodes"]
+        if not seen.get("imported") or views.compute_class(node) == "preemptible"
+    ]
+    return Progress(f"deleting: {len(ours)} nodes left", done=False)
 
 
 @command(app, "events")

@@ -76,15 +76,16 @@ def doctor(
     if fleet is not None:
         from ebbtide.cli.doctor_fleet import fleet_file
 
-        found, pools = fleet_file(_read(fleet))
-        rows += _rows("fleet file", found)
-    with_programs = any(name.startswith(_PROGRAMS) and value for name, value in os.environ.items())
-    if with_programs:
+        findings, pools = fleet_file(_read(fleet))
+        rows += _rows("fleet file", findings)
+    if url or key or (kubeconfig is None and fleet is None):
+        seen, known = _server(url, key, data, alone=not _names_programs())
+        rows += seen
+        pools = pools or known
+    if _names_programs():
         from ebbtide.cli.doctor_fleet import programs
 
         rows += _rows("programs", asyncio.run(programs(os.environ, pools)))
-    if url or key or (kubeconfig is None and fleet is None):
-        rows += _server(url, key, data, alone=not rows)
     _show(rows, as_json=as_json)
     results = Counter(row["result"] for row in rows)
     if results["problem"] or (strict and results["warning"]):
@@ -103,18 +104,26 @@ async def _cluster(text: str, selector: str | None) -> list[Finding]:
         await client.close()
 
 
-def _server(url: str | None, key: str | None, data: Path, *, alone: bool) -> list[output.Row]:
+def _names_programs() -> bool:
+    return any(name.startswith(_PROGRAMS) and value for name, value in os.environ.items())
+
+
+def _server(
+    url: str | None, key: str | None, data: Path, *, alone: bool
+) -> tuple[list[output.Row], list[str]]:
+    """What a server knows of, and its pools' names. alone: nothing else is looked at: one must be known."""
     try:
         known = connection.find(url, key, data)
     except UsageError:
         if alone or url or key:
             raise
-        return []  # programs were looked at; no server is known, and none was named
+        return [], []
     from ebbtide.cli.doctor_fleet import server
     from ebbtide.client import Client
 
     with Client(known.url, known.key) as client:
-        return _rows("server", server(client))
+        found, pools = server(client)
+    return _rows("server", found), pools
 
 
 def _rows(about: str, findings: list[Finding]) -> list[output.Row]:

@@ -299,7 +299,8 @@ class ClusterService:
 
 
 def _sizes(standard_hosts: int, target_hosts: int, gpus_per_host: int) -> dict[str, int]:
-    return {"num_gpus": standard_hosts * gpus_per_host, "num_preemptible_gpus": target_hosts * gpus_per_host}
+    standard = {"num_gpus": standard_hosts * gpus_per_host} if standard_hosts else {}  # none: imported
+    return {**standard, "num_preemptible_gpus": target_hosts * gpus_per_host}
 
 
 def _end(node: nodes.NodeRow) -> Move:

@@ -56,8 +56,8 @@ class Lab:
 
     def power_off(self) -> None:
         """All machines, at once and without asking."""
-        for file in self.folder.glob("hosts/*/instance.json"):
-            assert self.call("stop", node_uid=json.loads(file.read_text())["node_uid"])["stopped"]
+        for instance in self._instances():
+            assert self.call("stop", node_uid=instance["node_uid"])["stopped"]
 
     def said(self, verb: str, node: str) -> list[Json]:
         """What a program answered for a node, and when, from the lab's journal."""
@@ -66,11 +66,11 @@ class Lab:
 
     def inner_pids(self) -> dict[str, int]:
         """Process 1 of each machine, by its host."""
-        found = {}
-        for file in self.folder.glob("hosts/*/instance.json"):
-            instance = json.loads(file.read_text())
-            found[instance["host"]] = int(instance["inner"])
-        return found
+        return {each["host"]: int(each["inner"]) for each in self._instances()}
+
+    def _instances(self) -> list[Json]:
+        texts = [_text(file) for file in self.folder.glob("hosts/*/instance.json")]
+        return [json.loads(text) for text in texts if text]
 
 
 @contextmanager
@@ -109,7 +109,7 @@ def _left(folder: Path, containers: set[str]) -> list[str]:
 def _text(path: Path) -> str:
     try:
         return path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
+    except OSError:  # a process or a machine that goes just now
         return ""
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from ebbtide.playground import clusters
 from ebbtide.playground.state import Cluster
+from ebbtide.services.details import Role
 from ebbtide.store import visits
 from ebbtide.store.visits import Loop
 from tests.workers.conftest import Rig
@@ -51,3 +52,13 @@ async def test_a_provider_that_does_not_answer_holds_up_no_phase(rig: Rig) -> No
     assert first.startswith("the cluster is READY; ")
     rig.wait(60)
     assert await rig.visit(Loop.CLUSTER) == ["the cluster is READY"]
+
+
+async def test_whoever_asks_hears_why_a_control_plane_is_not_there(rig: Rig) -> None:
+    cluster = await rig.cluster()
+    now = rig.sim.system.db.clock.now()
+    rig.world.provider_unreachable(now, now + timedelta(seconds=30))
+    await rig.visit(Loop.CLUSTER)
+    told = await rig.sim.system.services.why.target(await rig.sim.caller("ops", Role.OPERATOR), cluster)
+    assert told.sentences[0].startswith("Its control plane is not ready, at ")
+    assert "trying again" in told.sentences[0]

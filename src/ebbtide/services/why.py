@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from ebbtide.core.capacity import PoolView
@@ -173,8 +173,10 @@ class WhyService:
             view = await pools.view(tx, pool)
             held = {one.holding.cluster_id: one for one in await pools.holdings(tx, row.pool)}.get(row.id)
             visit = _visit(await why.visit(tx, Loop.FULFILLMENT, row.pool))
+            plane = None if row.control_plane_ready else await why.visit(tx, Loop.CLUSTER, row.id)
             now = tx.now
-        return _target(row, held, _pool(view), visit, now)
+        told = _target(row, held, _pool(view), visit, now)
+        return replace(told, sentences=(*_of_plane(_visit(plane)), *told.sentences))
 
 
 async def _claim(tx: Tx, claim_id: str | None) -> WhyClaim | None:
@@ -232,6 +234,12 @@ def _of_node(found: NodeStory, made_for: WhyClaim | None, taken_for: WhyClaim | 
     if found.phase == Phase.DRAINING and found.deadline:
         yield f"It drains, and is gone by {rfc3339(found.deadline)} at the latest."
     yield f"It is {found.phase} since {rfc3339(found.phase_since)}."
+
+
+def _of_plane(visit: WhyVisit | None) -> Iterator[str]:
+    """Of a control plane that is not there yet."""
+    if visit is not None and visit.outcome and visit.at:
+        yield f"Its control plane is not ready, at {rfc3339(visit.at)}: {visit.outcome}."
 
 
 def _told(claim: WhyClaim) -> str:

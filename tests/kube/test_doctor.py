@@ -373,3 +373,17 @@ async def test_the_nodes_that_would_count_as_standard() -> None:
     found = (await look(cluster, selector="pool=gpu"))["standard nodes"]
     assert found.found == "1 with 8 GPUs: own-a"
     assert (await look(cluster, selector="pool=cpu"))["standard nodes"].verdict is Verdict.PROBLEM
+
+
+@pytest.mark.parametrize(
+    ("server", "verdict"),
+    [("https://10.0.0.1:6443", Verdict.NOTE), ("https://127.0.0.1:6443", Verdict.WARNING)],
+)
+async def test_the_address_that_machines_are_told(server: str, verdict: Verdict) -> None:
+    cluster = a_good_cluster()
+    del cluster.objects["/api/v1/namespaces/kube-public/configmaps/cluster-info"]
+    config = f"clusters: [{{name: c, cluster: {{server: '{server}', insecure-skip-tls-verify: true}}}}]"
+    found = await look(cluster, config)
+    assert found["address to join"].verdict is verdict
+    assert server in found["address to join"].found
+    assert found["trust"].verdict is Verdict.WARNING

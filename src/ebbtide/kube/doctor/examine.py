@@ -35,10 +35,10 @@ async def examine(
 
     selector: the labels of the nodes that would count as standard, if it is known already
     """
-    found = list(reach.credentials(kubeconfig, now()))
+    found = [*reach.credentials(kubeconfig, now()), *reach.trust(kubeconfig)]
     try:
         found += await reach.answers(client, now)
-        seen = await see(client)
+        seen = await see(client, reach.server(kubeconfig))
         found += await nodes.standard(client, selector) if selector else []
     except KubeError as error:
         found.append(_unreachable(error))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from ebbtide.kube.client import KubeClient
 from ebbtide.kube.doctor.finding import AS_ADMIN, Finding, note, ok, unknown, warning
 from ebbtide.kube.doctor.seen import Seen
@@ -13,16 +15,19 @@ _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _KUBEADM = "`kubeadm init phase bootstrap-token` sets it up; machines that join otherwise do not need it"
 
 
-async def machines_may_join(client: KubeClient, _seen: Seen) -> list[Finding]:
-    return [await _announced(client), await _approved(client)]
+async def machines_may_join(client: KubeClient, seen: Seen) -> list[Finding]:
+    return [await _announced(client, seen.server), await _approved(client)]
 
 
-async def _announced(client: KubeClient) -> Finding:
+async def _announced(client: KubeClient, server: str) -> Finding:
     try:
         await client.get(_INFO)
     except NotFound:
-        do = "machines are told the address in Ebbtide's kubeconfig; it must be one that they reach"
-        return note("address to join", "no cluster-info in kube-public", do)
+        if urlsplit(server).hostname in ("127.0.0.1", "::1", "localhost"):
+            do = "write an address that machines reach into Ebbtide's kubeconfig, or into kube-public/cluster-info"
+            return warning("address to join", f"machines are told {server}, which to them is themselves", do)
+        do = "it must be one that they reach; kubeadm would write another into kube-public/cluster-info"
+        return note("address to join", f"machines are told {server}", do)
     return ok("address to join", "kube-public/cluster-info says where machines join")
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import yaml
 from cryptography import x509
 
+from ebbtide.errors import BadInput
+from ebbtide.kube import way_in
 from ebbtide.kube.client import KubeClient
 from ebbtide.kube.doctor.finding import Finding, note, ok, problem, warning
 
@@ -73,6 +75,21 @@ def credentials(kubeconfig: str, now: datetime) -> Iterator[Finding]:
         yield warning("credentials", told, _RENEW)
     else:
         yield ok("credentials", told)
+
+
+def server(kubeconfig: str) -> str:
+    """The address in a kubeconfig; empty where there is none."""
+    try:
+        return way_in.address(kubeconfig)[0]
+    except BadInput:
+        return ""
+
+
+def trust(kubeconfig: str) -> Iterator[Finding]:
+    """Whether the API server's certificate is looked at."""
+    if "insecure-skip-tls-verify: true" in kubeconfig.replace('"', ""):
+        do = "put the cluster's authority into certificate-authority-data: anybody in between could be it"
+        yield warning("trust", "the API server's certificate is not checked", do)
 
 
 def _ends_at(kubeconfig: str) -> datetime | None:

@@ -16,8 +16,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
+    """server: the API server's address in the kubeconfig."""
+
     nodes: list[Json]
     pods: list[Json]
+    server: str = ""
 
     @property
     def preemptible(self) -> list[Json]:
@@ -37,10 +40,10 @@ class Seen:
         return any(taint.get("key") == marks.LABEL_CLASS for taint in taints)
 
 
-async def see(client: KubeClient) -> Seen:
+async def see(client: KubeClient, server: str) -> Seen:
     """Raises KubeError."""
     nodes, pods = await asyncio.gather(client.list("/api/v1/nodes"), client.list("/api/v1/pods"))
-    return Seen(nodes.items, pods.items)
+    return Seen(nodes.items, pods.items, server)
 
 
 def name(thing: Mapping[str, Any]) -> str:

@@ -163,7 +163,7 @@ STAY = {
     "left_at": "2026-01-02T03:05:00Z",
     "removed_at": "2026-01-02T03:06:00Z",
     "end_reason": "preempted",
-    "why": "maintenance of a host: new fans: it is on that host",
+    "why": "maintenance of its host: new fans",
     "outcome": "removed; the host is free",
 }
 

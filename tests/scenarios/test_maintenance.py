@@ -51,7 +51,7 @@ async def test_a_preemptible_node_gets_its_five_minutes_and_the_reason(given: Be
     assert gone.end_reason is EndReason.PREEMPTED
     assert 100 <= after(noticed, left_at(gone)) < WINDOW_S
     (event,) = [event for event in (await acme.details()).events if event.reason == "TogetherPreempted"]
-    assert "maintenance of a host: a loud fan" in event.message
+    assert "maintenance of its host: a loud fan" in event.message
     seen = await story.host(node.host_name or "")
     assert seen.maintenance is not None
     assert seen.maintenance.state == "held"

@@ -13,7 +13,13 @@ from ebbtide.cli.output import Column
 from ebbtide.cli.session import Session, command
 from ebbtide.errors import NotFound
 
-app = typer.Typer(no_args_is_help=True, help="The fleet (operator): pools, hosts, claims, the fleet file.")
+_HELP = (
+    "The fleet (operator): pools, hosts, claims, the fleet file, settings.\n\n"
+    "An operator's day: `hosts` says who has what; `hosts add` adds some; `hosts cordon` keeps new occupants "
+    "away; `hosts drain` empties one to be worked on (--dry-run: who would be disturbed); `hosts show` says who "
+    "was; `hosts return` puts it back into service."
+)
+app = typer.Typer(no_args_is_help=True, help=_HELP)
 
 PoolFilter = Annotated[str | None, typer.Option("--pool", metavar="POOL", help="Only this pool's.")]
 
@@ -57,7 +63,7 @@ NODES = (
     Column("host", "host"),
     Column("deadline", lambda node: output.clock(node["deadline"]), rare=True),
     Column("last visit", "outcome"),
-    Column("its program said", "said", rare=True),
+    Column("its program said", lambda node: node.get("said"), rare=True),
 )
 
 

@@ -84,10 +84,6 @@ def _show(report: Json) -> None:
     output.print_table(rows, _EVENTS, empty="nothing happened yet")
     if machine:
         _show_machine(machine)
-    for wipe in report["wipes"]:
-        output.say(
-            f"its host was wiped {wipe['moment']} it, at {output.clock(wipe['at'])}, by {wipe['wiped_by']}"
-        )
 
 
 def _show_machine(machine: Json) -> None:

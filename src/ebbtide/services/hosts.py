@@ -258,7 +258,11 @@ def _told(wish: Wish) -> dict[str, object]:
 async def _host(tx: Tx, name: str) -> HostRow:
     row = await fleet.host_by_name(tx, name)
     if row is None:
-        raise NotFound(f"there is no host {name[:80]!r}", param="host", code="host_not_found")
+        raise NotFound(
+            f"there is no host {name[:80]!r}; `ebbtide fleet hosts` lists them",
+            param="host",
+            code="host_not_found",
+        )
     return row
 
 

@@ -6,7 +6,7 @@ elsewhere. A node of class `maintenance` waits for it and then holds it. All of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from ebbtide.core import events
@@ -144,9 +144,10 @@ class Maintainer:
             node.workload_pods > 0,
             node.running_at,
         )
-        victim = Victim(node.uid, "it is on that host")
-        why = f"maintenance of a host: {wish.reason}"
-        await nodes.move(tx, [reclaim_move(tx.now, victim, candidate, deadline, claim_id, why)])
+        # There was no choice to give reasons for: the host was named.
+        why = f"maintenance of its host: {wish.reason}"
+        move = reclaim_move(tx.now, Victim(node.uid, ""), candidate, deadline, claim_id, why)
+        await nodes.move(tx, [replace(move, why=why)])
         return [node.uid]
 
     async def _keep_promises(

@@ -24,7 +24,7 @@ async def _announced(client: KubeClient, server: str) -> Finding:
         await client.get(_INFO)
     except NotFound:
         if urlsplit(server).hostname in ("127.0.0.1", "::1", "localhost"):
-            do = "write an address that machines reach into Ebbtide's kubeconfig, or into kube-public/cluster-info"
+            do = "write one that machines reach into Ebbtide's kubeconfig, or into kube-public/cluster-info"
             return warning("address to join", f"machines are told {server}, which to them is themselves", do)
         do = "it must be one that they reach; kubeadm would write another into kube-public/cluster-info"
         return note("address to join", f"machines are told {server}", do)

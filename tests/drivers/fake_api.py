@@ -134,7 +134,7 @@ class FakeApi:
 
     def clients(self) -> Clients:
         """To hand to a driver."""
-        return cast(Clients, _One(self))
+        return cast(Clients, OneApi(self))
 
     # -- what is seen
 
@@ -284,14 +284,14 @@ class FakeApi:
         return {"kind": "Status"}
 
 
-class _One:
+class OneApi:
     """Clients of one cluster."""
 
     def __init__(self, api: FakeApi) -> None:
-        self._api = api
+        self.api = api
 
     def of(self, cluster_id: str, kubeconfig: str) -> KubeClient:
-        return cast(KubeClient, self._api)
+        return cast(KubeClient, self.api)
 
 
 def _selected(thing: Json, params: Mapping[str, Any]) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import cast
 
 from ebbtide.clock import ManualClock
 from ebbtide.core.drain import PodOrder
 from ebbtide.drivers.base import ClusterRef, NodeRef, Notice
 from ebbtide.drivers.kubernetes.driver import KubernetesDriver
+from ebbtide.kube.client import Clients
 from ebbtide.kube.errors import KubeError, Unreachable
-from tests.drivers.fake_api import NODES, PODS, Call, FakeApi, Json, refusal
+from tests.drivers.fake_api import NODES, PODS, Call, FakeApi, Json, OneApi, refusal
 
 NODE = NodeRef("11111111-1111-4111-8111-111111111111", "gpu-preemptible-dp-aaaaa-bbbbb")
 PATH = f"{NODES}/{NODE.name}"
@@ -22,9 +24,15 @@ class Rig:
     def __init__(self, **options: bool | int) -> None:
         self.clock = ManualClock()
         self.api = FakeApi(self.clock)
-        self.driver = KubernetesDriver(self.api.clients(), self.clock, **options)  # type: ignore[arg-type]  # as they are named there
+        self._clients = OneApi(self.api)
+        self.driver = KubernetesDriver(cast(Clients, self._clients), self.clock, **options)  # type: ignore[arg-type]  # as they are named there
         self.api.node(NODE.uid, NODE.name)
         self.notice = Notice("TogetherPreempted", "for beta", self.clock.now() + timedelta(seconds=300))
+
+    def forget_api(self) -> None:
+        """Let go of the API server, as a cache of clients does."""
+        self._clients.api = FakeApi(self.clock)
+        self.api = self._clients.api
 
     @property
     def node(self) -> Json:

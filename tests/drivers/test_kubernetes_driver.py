@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -342,6 +343,22 @@ async def test_a_cluster_without_a_way_in_or_with_a_bad_one_is_an_error(rig: Rig
     driver = KubernetesDriver(Bad(), rig.clock)  # type: ignore[arg-type]  # all it needs
     with pytest.raises(DriverError, match="no YAML"):
         await driver.observe(CLUSTER)
+
+
+async def test_fifty_who_look_at_once_cost_two_looks(rig: Rig) -> None:
+    looks = await asyncio.gather(*(rig.driver.observe(CLUSTER) for _ in range(50)))
+    assert {seen.uid for look in looks for seen in look} == {NODE.uid}
+    assert rig.api.sent("LIST").count(f"LIST {NODES}") <= 2
+    assert len({id(look) for look in looks}) == 50
+
+
+async def test_a_client_that_nobody_uses_any_more_is_not_kept(rig: Rig) -> None:
+    await rig.driver.observe(CLUSTER)
+    await rig.driver.pods(CLUSTER, NODE)
+    assert len(rig.driver._shared) == 1
+    rig.forget_api()
+    gc.collect()
+    assert len(rig.driver._shared) == 0
 
 
 async def test_a_shared_read_begins_after_it_was_asked_for() -> None:

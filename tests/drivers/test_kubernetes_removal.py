@@ -8,7 +8,7 @@ import pytest
 
 from ebbtide.core import marks
 from ebbtide.drivers.base import DriverError
-from tests.drivers.fake_api import NODES, PODS, Call
+from tests.drivers.fake_api import ATTACHMENTS, NODES, PODS, Call
 from tests.drivers.kubernetes_rig import CLUSTER, NODE, PATH, WEBHOOK, Rig, go_on, stop_at
 
 
@@ -129,3 +129,33 @@ async def test_a_cordon_that_is_refused_keeps_no_node_for_ever(rig: Rig) -> None
         await rig.driver.remove(CLUSTER, NODE)
     assert await rig.driver.remove(CLUSTER, NODE, patient=False)
     assert PATH not in rig.api.things
+
+
+def _with_volume(rig: Rig, name: str, claim: str, *, daemon: bool) -> None:
+    owners = [{"kind": "DaemonSet", "controller": True}] if daemon else []
+    volumes = [{"persistentVolumeClaim": {"claimName": claim}}, {"emptyDir": {}}]
+    rig.api.pod(NODE.name, name, metadata={"ownerReferences": owners}, spec={"volumes": volumes})
+    claim_ref = {"namespace": "default", "name": claim}
+    volume = {"metadata": {"name": f"pv-{claim}"}, "spec": {"claimRef": claim_ref}}
+    rig.api.put(f"/api/v1/persistentvolumes/pv-{claim}", volume)
+    source = {"persistentVolumeName": f"pv-{claim}"}
+    attachment = {"metadata": {"name": claim}, "spec": {"nodeName": NODE.name, "source": source}}
+    rig.api.put(f"{ATTACHMENTS}/{claim}", attachment)
+
+
+async def test_a_volume_that_only_a_daemon_uses_is_not_waited_for(rig: Rig) -> None:
+    _with_volume(rig, "cache", "datasets", daemon=True)
+    assert (await rig.driver.pods(CLUSTER, NODE)).attachments == 0
+    _with_volume(rig, "job", "checkpoints", daemon=False)
+    assert (await rig.driver.pods(CLUSTER, NODE)).attachments == 2
+    del rig.api.things[f"{PODS}/job"]  # it is gone, and its volume is still attached
+    assert (await rig.driver.pods(CLUSTER, NODE)).attachments == 1
+    del rig.api.things[f"{ATTACHMENTS}/checkpoints"]
+    assert await rig.driver.remove(CLUSTER, NODE, stopped=False)
+
+
+async def test_a_volume_of_which_nothing_is_known_is_waited_for(rig: Rig) -> None:
+    _with_volume(rig, "cache", "datasets", daemon=True)
+    del rig.api.things["/api/v1/persistentvolumes/pv-datasets"]
+    rig.api.attachment("inline", NODE.name)
+    assert (await rig.driver.pods(CLUSTER, NODE)).attachments == 2

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, proxy
 
 from ebbtide.clock import Clock
 from ebbtide.core import marks
@@ -39,8 +40,9 @@ _NOT_FINISHED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """Reads of one cluster that its drains share."""
+    """Reads of one cluster that many may ask for at once."""
 
+    nodes: Fresh[list[NodeSeen]]
     attachments: Fresh[list[Json]]
     budgets: Fresh[list[Json]]
 
@@ -69,10 +71,7 @@ class KubernetesDriver:
 
     async def observe(self, cluster: ClusterRef) -> list[NodeSeen]:
         with translated(cluster):
-            client = self._client(cluster)
-            listed = await client.list(nodes.ALL, labelSelector=marks.LABEL_NODE_UID)
-            work = await client.list(pods.ALL, fieldSelector=_NOT_FINISHED) if listed.items else None
-            return nodes.seen(listed.items, work.items if work else ())
+            return list(await self._share(self._client(cluster)).nodes())
 
     async def pods(self, cluster: ClusterRef, node: NodeRef) -> PodsSeen:
         with translated(cluster):
@@ -81,11 +80,9 @@ class KubernetesDriver:
                 client.list(pods.ALL, fieldSelector=pods.bound_to(node.name)),
                 self._share(client).attachments(),
             )
+            left = await attachments.waited_for(client, attached, node.name, listed.items)
             difference = self._difference(client)
-            return PodsSeen(
-                tuple(pods.seen(pod, difference) for pod in listed.items),
-                len(attachments.of_node(attached, node.name)),
-            )
+            return PodsSeen(tuple(pods.seen(pod, difference) for pod in listed.items), left)
 
     async def standard(self, cluster: ClusterRef, selector: str) -> list[StandardNode]:
         with translated(cluster):
@@ -194,8 +191,11 @@ class KubernetesDriver:
     def _share(self, client: KubeClient) -> _Shared:
         shared = self._shared.get(client)
         if shared is None:
+            weak: KubeClient = proxy(client)  # else it would be kept for ever
             shared = self._shared[client] = _Shared(
-                _reading(client, attachments.ALL), _reading(client, budgets.ALL)
+                Fresh(partial(_observe, weak)),
+                Fresh(partial(_read, weak, attachments.ALL)),
+                Fresh(partial(_read, weak, budgets.ALL)),
             )
         return shared
 
@@ -211,8 +211,11 @@ class KubernetesDriver:
         return self._clock.now() - self._difference(client)
 
 
-def _reading(client: KubeClient, path: str) -> Fresh[list[Json]]:
-    async def read() -> list[Json]:
-        return (await client.list(path)).items
+async def _observe(client: KubeClient) -> list[NodeSeen]:
+    listed = await client.list(nodes.ALL, labelSelector=marks.LABEL_NODE_UID)
+    work = await client.list(pods.ALL, fieldSelector=_NOT_FINISHED) if listed.items else None
+    return nodes.seen(listed.items, work.items if work else ())
 
-    return Fresh(read)
+
+async def _read(client: KubeClient, path: str) -> list[Json]:
+    return (await client.list(path)).items

@@ -57,9 +57,9 @@ class Removal:
 
     async def _emptied(self, node: Json) -> bool:
         """Whether nothing on it stands in the Node's way any more."""
-        work = [pod for pod in await self._bound() if pods.counts(pod)]
-        attached = attachments.of_node(await self._attached(), self._node.name)
-        occupied = bool(work or attached)
+        bound = await self._bound()
+        work = [pod for pod in bound if pods.counts(pod)]
+        occupied = bool(work or await self._held_by_volumes(bound))
         if not self._stopped and occupied:
             # It came after the node was seen empty. It is told, not forced; the machine's stop ends it.
             await self._access.change(nodes.cordon, node)
@@ -71,8 +71,12 @@ class Removal:
             return True
         # Those that came meanwhile never ran: the machine is off. They go with the Node.
         forced = {objects.uid(pod) for pod in work}
-        left = [pod for pod in await self._bound() if objects.uid(pod) in forced]
-        return not left and not attachments.of_node(await self._attached(), self._node.name)
+        bound = await self._bound()
+        left = [pod for pod in bound if objects.uid(pod) in forced]
+        return not left and not await self._held_by_volumes(bound)
+
+    async def _held_by_volumes(self, bound: Sequence[Json]) -> int:
+        return await attachments.waited_for(self._client, await self._attached(), self._node.name, bound)
 
     async def _cordon(self, node: Json, *, occupied: bool) -> None:
         try:

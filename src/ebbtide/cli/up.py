@@ -269,8 +269,11 @@ class _Up:
         output.say("  Try in another terminal:")
         source = f"source {shlex.quote(str(self._options.data / connection.FILE_NAME))}"
         place = f"--region {pool.region} --gpu-type {pool.gpu_type}"
-        create = f"ebbtide clusters create first {place} --gpus {gpus} --preemptible-gpus {2 * gpus} --wait"
-        for command in (source, "ebbtide fleet pools", create):
+        target = f"{place} --preemptible-gpus {2 * gpus} --wait"
+        first = f"ebbtide clusters create first {target} --gpus {gpus}"
+        if not self._settings.makes_clusters:
+            first = f"ebbtide clusters import first {target} --kubeconfig FILE --standard-selector LABELS"
+        for command in (source, "ebbtide fleet pools", first):
             output.say(f"    {command}", "cyan")
         output.say("")
 

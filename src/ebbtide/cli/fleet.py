@@ -16,8 +16,8 @@ from ebbtide.errors import NotFound
 _HELP = (
     "The fleet (operator): pools, hosts, claims, the fleet file, settings.\n\n"
     "An operator's day: `hosts` says who has what; `hosts add` adds some; `hosts cordon` keeps new occupants "
-    "away; `hosts drain` empties one to be worked on (--dry-run: who would be disturbed); `hosts show` says who "
-    "was; `hosts return` puts it back into service."
+    "away; `hosts drain` empties one to be worked on (--dry-run: who would be disturbed); `hosts show` says "
+    "who was; `hosts return` puts it back into service."
 )
 app = typer.Typer(no_args_is_help=True, help=_HELP)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from ebbtide.core.nodes import Phase
 from ebbtide.playground.behaviours import IgnoresSigterm, KubeletDoublesGrace, Obeys
 from ebbtide.playground.facts import What
@@ -110,3 +112,25 @@ async def test_past_the_deadline_nothing_is_waited_for_an_unreachable_cluster_in
     await story.until(t0 + timedelta(seconds=930))
     assert not [seen for seen in story.world.nodes(acme.id) if seen.uid == node.uid]
     assert len(story.facts(What.NOTICE, node)) == 1
+
+
+@pytest.mark.parametrize("how", ["reclaim", "release"])
+async def test_a3_a_pod_under_two_budgets_is_told_in_time(given: Begin, how: str) -> None:
+    """A3: the eviction answers 500. A reclaim does not ask; a release tells it when its grace must begin."""
+    story = await given(hosts=2)
+    acme = await story.orders("acme", target=GPUS)
+    await story.passes(JOINED_BY_S)
+    (node,) = await acme.running()
+    acme.runs(node, Obeys(20), grace_s=60, name="guarded")
+    for budget in ("one", "other"):
+        story.world.budget(acme.id, budget, "guarded", min_available=0)
+    t0 = story.now
+    if how == "reclaim":
+        await story.orders("beta", "standard")
+    else:
+        await acme.changes(target=0)
+    await story.passes(301)
+    told_s = 0 if how == "reclaim" else 300 - 60 - story.sim.settings.release_margin_s
+    (sigterm,) = story.facts(What.SIGTERM, node)
+    assert (after(t0, sigterm.at), sigterm.given_s) == (told_s, 60)
+    assert after(t0, left_at(await acme.node(node.uid))) == told_s + 20

@@ -132,7 +132,8 @@ def budget_overridden(pods: Mapping[str, Sequence[str]], at: datetime) -> Event:
     told = _some([f"{name} ({_some(pods[name])})" for name in sorted(pods)])
     return Event(
         Reason.BUDGET_OVERRIDDEN,
-        f"pods got SIGTERM although a disruption budget allowed none: {told}; a reclaim asks no budget",
+        f"pods got SIGTERM although a disruption budget allowed none: {told}; a reclaim asks "
+        f"none, and a release no longer when a pod's grace must begin",
         at,
     )
 

@@ -158,6 +158,11 @@ async def test_a3_two_budgets_over_one_pod_hold_up_nothing(wave: Wave) -> None:
 async def test_a4_a_dead_kubelet_is_waited_for_until_the_deadline_at_most(wave: Wave) -> None:
     assert wave.node_gone_s("dead") < WINDOW_S + EPSILON_S
     assert await wave.live.place.pods_on(wave.nodes["dead"]) == []
+    stopped_at = (await wave.live.receipt(wave.nodes["dead"])).stopped_at
+    last = wave.live.pod_seen(wave.pods["dead"])[-1][0]
+    assert stopped_at is not None
+    # Its pod was there until the machine was off: no replacement could write beside it.
+    assert (stopped_at - last).total_seconds() < 1
 
 
 async def test_a_pod_gets_the_condition_and_its_grace_cut_to_what_is_left(wave: Wave) -> None:

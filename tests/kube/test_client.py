@@ -158,7 +158,31 @@ async def test_refusals_have_types(status: int, reason: str, kind: type[Rejected
     assert isinstance(error, Rejected)
     assert (error.status, error.reason, error.detail, error.causes) == (status, reason, "because", ("Cause",))
     assert "because" in error.message
-    assert len(server.asked) == 1, "a refusal is an answer: nothing is repeated"
+    paths = [each.path for each in server.asked if each.path != "/readyz"]
+    assert paths == [POD], "a refusal is an answer: nothing is repeated"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("write", [False, True])
+async def test_a_server_that_is_starting_refuses_what_it_will_allow(status: int, write: bool) -> None:
+    """F5: it has not read its roles yet; whoever believed it would take a right for missing."""
+
+    async def act(client: KubeClient) -> object:
+        return await (client.delete(POD) if write else client.get(POD))
+
+    refuses = says(status, "Forbidden", "pods is forbidden")
+    starting = raw(http(500, b"[-]poststarthook/rbac/bootstrap-roles failed", "Content-Type: text/plain"))
+    async with Misbehaving(refuses, starting) as server:
+        error = await fails(call(server, act))
+    assert type(error) is Unreachable
+    assert "starting" in error.message
+    assert [each.path for each in server.asked] == [POD, "/readyz"]
+
+    for ready in (raw(http(200, b"ok")), raw(http(404, b"not told"))):
+        async with Misbehaving(refuses, ready) as server:
+            assert isinstance(await fails(call(server, act)), Forbidden | Unauthorized)
+    async with Misbehaving(refuses, hang_up) as server:
+        assert type(await fails(call(server, act))) is Unreachable
 
 
 async def test_a_budgets_refusal_is_told_from_that_of_a_server_with_too_much_to_do() -> None:

@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Any
 
 from ebbtide.clock import monotonic
-from ebbtide.kube.errors import Expired, Unreachable, from_status
+from ebbtide.kube.errors import Expired, Forbidden, KubeError, Unauthorized, Unreachable, from_status
 from ebbtide.kube.server_time import ServerTime
 from ebbtide.kube.transport import Param, Request, Transport, body_of, lines_of, refusal
 from ebbtide.kube.way_in import way_in
@@ -31,6 +31,7 @@ Object = dict[str, Any]
 LARGEST_ANSWER = 64 * 1024 * 1024
 WATCH_S = 40  # the server ends a watch after this, and we do a little later: so silence is noticed
 _WATCH_SLACK_S = 8.0
+_READY = "/readyz"
 _RETRY_WAIT_S = 0.2
 _NEARLY = 0.9  # those who wait came a moment after those who try
 _LONGEST_RETRY_WAIT_S = 2.0
@@ -176,7 +177,8 @@ class KubeClient:
         try:
             async with self._transport.answer(request) as answer:
                 if answer.status != 200:
-                    raise refusal(what, answer, await body_of(what, answer, self._largest))
+                    error = refusal(what, answer, await body_of(what, answer, self._largest))
+                    raise await self._judged(error)
                 async for line in lines_of(what, answer, self._largest):
                     yield _as_event(what, line)
         finally:
@@ -218,9 +220,25 @@ class KubeClient:
                     self.server_time.saw(answer.headers.get("Date"), sent_at, self._spoke_at)
                     if 200 <= answer.status < 300:
                         return _as_object(request.what, answer.status, content)
-                    raise refusal(request.what, answer, content)
+                    error = refusal(request.what, answer, content)
+            raise await self._judged(error)
         finally:
             self.busy -= 1
+
+    async def _judged(self, error: KubeError) -> KubeError:
+        """An API server that has just started forbids everything until it has read its roles; then nobody may
+        conclude that a right is missing.
+        """
+        if not isinstance(error, Forbidden | Unauthorized) or await self._is_ready():
+            return error
+        return Unreachable(f"the API server is starting: {error.message}", status=error.status)
+
+    async def _is_ready(self) -> bool:
+        """By its own word, which it gives to everybody; taken for ready where it does not."""
+        request = Request("GET", _READY, {}, self._limit_s)
+        async with self._transport.answer(request) as answer:
+            await body_of(request.what, answer, self._largest)
+            return answer.status < 400 or answer.status in (401, 403, 404)
 
     def _raise_if_silent(self, request: Request, now: float) -> None:
         """For who waited long for a place.

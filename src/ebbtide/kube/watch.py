@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 10.0
-REFUSED_WAIT_S = 60.0  # a right that is missing does not come by asking
+REFUSED_WAIT_S = 60.0
 _LISTED_AGAIN_AFTER = 3  # failures in a row: the version itself may be what the server cannot serve
 _AT_ONCE_S = 1.0
 _PAGE = 500
@@ -96,24 +96,18 @@ class Mirror(Generic[T]):
             except Expired as error:
                 self._version = None
                 if self._failures:  # listed, and expired again at once
-                    await self._pause(error, self._next_wait_s())
+                    await self._pause(error, LONGEST_WAIT_S)
                 self._failures += 1
-            except Unreachable as error:
-                await self._failed(error, self._next_wait_s())
-            except Rejected as error:
-                await self._failed(error, REFUSED_WAIT_S)
+            except KubeError as error:
+                if self._failures % _LISTED_AGAIN_AFTER == _LISTED_AGAIN_AFTER - 1:
+                    self._version = None
+                # A right that is missing does not come by asking.
+                await self._pause(error, REFUSED_WAIT_S if isinstance(error, Rejected) else LONGEST_WAIT_S)
+                self._failures += 1
 
-    def _next_wait_s(self) -> float:
+    async def _pause(self, error: KubeError, longest_s: float) -> None:
         doubled: int = 2 ** min(self._failures, 8)
-        return min(FIRST_WAIT_S * doubled, LONGEST_WAIT_S)
-
-    async def _failed(self, error: KubeError, wait_s: float) -> None:
-        self._failures += 1
-        if isinstance(error, Rejected) or self._failures % _LISTED_AGAIN_AFTER == 0:
-            self._version = None
-        await self._pause(error, wait_s)
-
-    async def _pause(self, error: KubeError, wait_s: float) -> None:
+        wait_s = min(FIRST_WAIT_S * doubled, longest_s)
         log.info("watch interrupted", path=self._path, why=error.message, again_in_s=wait_s)
         await self._wait(wait_s)
 

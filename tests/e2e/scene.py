@@ -27,7 +27,7 @@ GPUS = 2
 POOL, REGION, GPU_TYPE = "lab", "lab-1", "H100_SXM"
 HOSTS = ("host-a", "host-b")
 CLUSTER, VOLUME = "reef", "demo-data"
-WINDOW_S = 25
+WINDOW_S = 20
 
 # Everything sooner than with real fleets, in proportion.
 _SETTINGS = {
@@ -44,18 +44,7 @@ _SETTINGS = {
     "EBBTIDE_RETRY_LIMIT_S": 5,
     "EBBTIDE_STORAGE": "program",
 }
-_FLEET = {
-    "regions": {REGION: {}},
-    "pools": {
-        POOL: {
-            "region": REGION,
-            "gpu_type": GPU_TYPE,
-            "gpus_per_host": GPUS,
-            "provider": "exec",
-            "hosts": list(HOSTS),
-        }
-    },
-}
+_FLEET = EXAMPLE / "fleet.yaml"
 # A folder of this machine, which all machines of the lab see: as shared storage, without a server.
 _TEMPLATE = {
     "spec": {
@@ -96,7 +85,7 @@ class Scene:
         """What `ebbtide doctor` finds."""
         command = [_program("ebbtide"), "doctor", "--json", "--standard-selector", _selector()]
         command += ["--kubeconfig", str(self.folder / "ebbtide.kubeconfig")]
-        command += ["--fleet", str(self.folder / "fleet.yaml")]
+        command += ["--fleet", str(_FLEET)]
         ran = subprocess.run(
             command, capture_output=True, text=True, env={**environment(), **self.lab.settings}
         )
@@ -211,12 +200,11 @@ def _start(one: Scene) -> Beside:
         )
         program.chmod(0o755)
         settings[f"EBBTIDE_STORAGE_{verb.upper()}_PROGRAM"] = str(program)
-    template, fleet = one.folder / "volume.yaml", one.folder / "fleet.yaml"
+    template = one.folder / "volume.yaml"
     template.write_text(yaml.safe_dump(_TEMPLATE))
-    fleet.write_text(yaml.safe_dump(_FLEET))
     settings["EBBTIDE_STORAGE_TEMPLATE"] = str(template)
     data = one.folder / "data"
-    command = [_program("ebbtide"), "up", "--data", data, "--fleet", fleet, "--port", "0"]
+    command = [_program("ebbtide"), "up", "--data", data, "--fleet", _FLEET, "--port", "0"]
     up = Beside("ebbtide up", command, one.folder / "up.log", {**environment(), **settings})
 
     def answers() -> bool | None:

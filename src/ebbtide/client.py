@@ -427,6 +427,10 @@ class Client:
     def pods(self, cluster_id: str) -> list[Json]:
         return _items(self._get(f"/v1/playground/clusters/{_part(cluster_id)}/pods"), "pods")
 
+    def delete_node(self, cluster_id: str, node: str) -> Json:
+        path = f"/v1/playground/clusters/{_part(cluster_id)}/nodes/{_part(node)}/delete"
+        return self._send("POST", path, body={})
+
     def vanish(self, host: str) -> Json:
         return self._send("POST", f"/v1/playground/hosts/{_part(host)}/vanish", body={})
 

@@ -410,6 +410,10 @@ class World:
     async def volumes(self, cluster_id: str) -> Sequence[Mapping[str, Any]]:
         return []
 
+    async def delete_node(self, cluster_id: str, node: str) -> Mapping[str, Any]:
+        self.asked.append((cluster_id, node))
+        return {"node": node}
+
     async def vanish(self, host: str) -> Mapping[str, Any]:
         self.asked.append(("vanish", host))
         return {"host": host, "vanished": True}

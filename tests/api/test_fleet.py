@@ -40,6 +40,7 @@ A_CLAIM = {"pool": "h100", "hosts": 2, "ref": "job/17", "for": "team blue"}
         ("GET", "/v1/fleet/ownership"),
         ("GET", "/v1/playground/clusters/x/pods"),
         ("POST", "/v1/playground/clusters/x/pods"),
+        ("POST", "/v1/playground/clusters/x/nodes/y/delete"),
         ("POST", "/v1/playground/hosts/x/vanish"),
         ("POST", "/v1/playground/hosts/x/restore"),
     ],
@@ -282,7 +283,11 @@ async def test_the_playground_has_levers_for_the_operator(operator: httpx.AsyncC
         "vanished": True,
     }
     assert (await operator.post("/v1/playground/hosts/host-1/restore")).json() == {"host": "host-1"}
-    assert world.asked == [(cluster, spec), ("vanish", "host-1"), ("restore", "host-1")]
+    assert (await operator.post(f"/v1/playground/clusters/{cluster}/nodes/n-1/delete")).json() == {
+        "node": "n-1"
+    }
+    asked = [(cluster, spec), ("vanish", "host-1"), ("restore", "host-1"), (cluster, "n-1")]
+    assert world.asked == asked
 
 
 async def test_without_a_simulated_fleet_there_is_no_playground(services: Doubles) -> None:

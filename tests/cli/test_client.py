@@ -125,6 +125,12 @@ CALLS: list[tuple[str, Callable[[Client], Any], str, Any]] = [
     ("unsubscribe", lambda c: c.delete_webhook("w"), "DELETE /v1/webhooks/w", ""),
     ("revoke", lambda c: c.revoke_key("k"), "DELETE /v1/keys/k", ""),
     ("pods", lambda c: c.add_pods("x", {"name": "a"}), "POST /v1/playground/clusters/x/pods", {"name": "a"}),
+    (
+        "delete a node",
+        lambda c: c.delete_node("x", "n"),
+        "POST /v1/playground/clusters/x/nodes/n/delete",
+        {},
+    ),
     ("vanish", lambda c: c.vanish("h"), "POST /v1/playground/hosts/h/vanish", {}),
 ]
 LISTS: list[tuple[str, Callable[[Client], Any], str, str]] = [

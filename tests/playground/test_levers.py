@@ -90,6 +90,18 @@ async def test_what_is_not_there(scene: Scene) -> None:
         await levers.add_pods(CLUSTER, {"node": "node-9"})
     with pytest.raises(NotFound):
         await levers.vanish("h9")
+    with pytest.raises(NotFound):
+        await levers.delete_node(CLUSTER, "node-9")
+
+
+async def test_a_standard_node_is_deleted_at_once_and_a_preemptible_one_is_held(scene: Scene) -> None:
+    levers = Levers(scene.world)
+    scene.world.create_instance(scene.order(2, compute_class="standard"))
+    scene.clock.advance(UP_S)
+    scene.world.admit(CLUSTER, uid(2))
+    for name in ("node-1", "node-2"):
+        await levers.delete_node(CLUSTER, name)
+    assert [(view.uid, view.deleting) for view in scene.world.nodes(CLUSTER)] == [(uid(1), True)]
 
 
 async def test_a_host_comes_back(scene: Scene) -> None:

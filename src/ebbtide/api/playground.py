@@ -42,6 +42,15 @@ async def list_volumes(context: Ctx, caller: Operator, cluster_id: str) -> FastJ
     return FastJSON({"volumes": [dict(each) for each in volumes]})
 
 
+@router.post(
+    "/clusters/{cluster_id}/nodes/{name}/delete", response_class=FastJSON, responses={**ERRORS, **CONFLICT}
+)
+async def delete_node(context: Ctx, caller: Operator, cluster_id: str, name: str) -> FastJSON:
+    """What `kubectl delete node` does: a preemptible node is given back, a standard one is lost."""
+    answer = await _world(context).delete_node(as_cluster_id(cluster_id), check_text(name, "name"))
+    return FastJSON(dict(answer))
+
+
 @router.post("/hosts/{name}/vanish", response_class=FastJSON, responses={**ERRORS, **CONFLICT})
 async def vanish(context: Ctx, caller: Operator, name: str) -> FastJSON:
     """Let a simulated host vanish without notice, as if its power supply had failed."""

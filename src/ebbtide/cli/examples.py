@@ -87,6 +87,7 @@ EXAMPLES = {
     "doctor": "ebbtide doctor --kubeconfig ebbtide.kubeconfig --fleet fleet.yaml",
     "playground pods": "ebbtide playground pods reef",
     "playground run": "ebbtide playground run reef trainer --count 2 --behaviour dawdles --exits-after 20",
+    "playground delete-node": "ebbtide playground delete-node reef gpu-preemptible-dp-k2b7x-9qz4m",
     "playground vanish": "ebbtide playground vanish h100-b1-003",
     "kube install": "ebbtide kube install --only kubectl,kwok",
     "kube status": "ebbtide kube status",

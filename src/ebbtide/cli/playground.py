@@ -80,6 +80,20 @@ def run(
     )
 
 
+@command(app, "delete-node")
+def delete_node(
+    session: Session,
+    cluster: Ref,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The node's name.")],
+) -> None:
+    """Delete a node in a simulated cluster, as kubectl would: a preemptible one is given back."""
+    cluster_id = resolve(session.client, cluster)["cluster_id"]
+    session.result(
+        session.client.delete_node(cluster_id, node),
+        lambda _: output.say(f"{node} is deleted; a preemptible node goes when its pods are gone"),
+    )
+
+
 @command(app, "vanish")
 def vanish(
     session: Session, host: Annotated[str, typer.Argument(metavar="HOST", help="The host's name.")]

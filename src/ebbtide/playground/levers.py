@@ -75,6 +75,11 @@ class Levers:
         """Every PersistentVolume of the cluster, as its manifest."""
         return list(self._world.volumes(cluster_id).values())
 
+    async def delete_node(self, cluster_id: str, node: str) -> Mapping[str, Any]:
+        """What `kubectl delete node` does, by the node's name or uid. Raises NotFound."""
+        self._world.delete_node(cluster_id, node)
+        return {"node": node}
+
     async def vanish(self, host: str) -> Mapping[str, Any]:
         """The host is gone, now and without notice. Raises NotFound for a host that never had an instance."""
         return {"host": host, "node_uid": self._world.vanish_used(host)}

@@ -131,6 +131,12 @@ SHOWN: list[tuple[str, str, Any, list[str]]] = [
         {"pods": [samples.POD]},
         ["job-1"],
     ),
+    (
+        f"playground delete-node {CLUSTER_ID} n1",
+        f"POST /v1/playground/clusters/{CLUSTER_ID}/nodes/n1/delete",
+        {"node": "n1"},
+        ["n1 is deleted"],
+    ),
     ("playground vanish h1", "POST /v1/playground/hosts/h1/vanish", {"host": "h1"}, ["h1 is gone"]),
 ]
 

@@ -13,9 +13,10 @@ from ebbtide.clock import monotonic
 from ebbtide.kube.client import KubeClient
 from ebbtide.kube.controlplane import ControlPlane
 from ebbtide.kube.errors import Unreachable
-from tests.live.rights_bed import Bed, kubeconfig_of
+from tests.live.rights_bed import Bed, becomes, kubeconfig_of
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+MAPS = "/api/v1/namespaces/default/configmaps"
 CALLS = 250  # more than the common level has seats for, and fewer than its queues are long
 SOON_S = 3.0
 
@@ -50,6 +51,7 @@ async def crowded(plane_alone: ControlPlane, bed: Bed) -> AsyncIterator[None]:
         "webhooks": [hook],
     }
     await bed.admin.create(HOOKS, config)
+    await _until_silent(plane_alone)
     binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
@@ -81,10 +83,30 @@ async def crowded(plane_alone: ControlPlane, bed: Bed) -> AsyncIterator[None]:
         await bed.admin.delete(f"{base}/crowd")
 
 
+async def _until_silent(plane: ControlPlane) -> None:
+    """The webhook is asked, and does not answer."""
+    probe = KubeClient(plane.access.kubeconfig(), limit_s=0.5)
+
+    async def is_asked() -> bool:
+        try:
+            await probe.create(MAPS, _a_map("probe"), dryRun="All")
+        except Unreachable:
+            return True
+        return False
+
+    try:
+        await becomes(is_asked, "the webhook is asked")
+    finally:
+        await probe.close()
+
+
+def _a_map(name: str) -> dict:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+
+
 async def _hang(crowd: KubeClient, number: int) -> None:
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"crowd-{number}"}}
     with contextlib.suppress(Unreachable):
-        await crowd.create("/api/v1/namespaces/default/configmaps", body)
+        await crowd.create(MAPS, _a_map(f"crowd-{number}"))
 
 
 async def _until_crowded(bystander: KubeClient) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -251,3 +252,24 @@ async def test_a_fault_at_one_cluster_leaves_the_others_their_looks(
     seen = {row["name"]: row["observed_until"] for row in await rig.stored("clusters")}
     assert seen["good"] == rig.sim.now
     assert seen["bad"] != rig.sim.now
+
+
+async def test_a_provider_that_takes_its_time_is_asked_for_all_at_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs may take half a minute over each machine, and one lease has to do for a whole cluster."""
+    cluster = await rig.running(target=8)
+    worker = rig.sim.system.runner._workers[Loop.OBSERVATION]
+    assert isinstance(worker, Observation)
+    everybody = asyncio.Barrier(2)
+
+    class Slow:
+        async def status(self, node_uid: str) -> None:
+            async with asyncio.timeout(10):
+                await everybody.wait()
+
+    monkeypatch.setattr(worker, "_provider", Slow())
+    for host in [node.host_name or "" for node in (await rig.seen(cluster)).nodes]:
+        rig.world.vanish(host)
+    await _look(rig)
+    assert {node.end_reason for node in (await rig.seen(cluster)).deleted_nodes} == {EndReason.LOST}

@@ -119,22 +119,22 @@ class Observation:
             # any further.
             return _Look(visit, Outcome(f"{error.message}; trying again", again, failed=True))
         look = _Look(visit, Outcome(f"{len(seen)} nodes seen", again), row, at)
-        for node in known:
-            await self._compare(look, row, node, seen.get(node.uid))
+        unwell = [node for node in known if not self._compare(look, node, seen.get(node.uid))]
+        # Asked side by side: a provider may take its time over each, and one lease has to do for all.
+        await asyncio.gather(*(self._unwell(look, row, node) for node in unwell))
         await self._expel(look, ref, seen, {node.uid for node in known})
         return look
 
-    async def _compare(self, look: _Look, row: ClusterRow, node: NodeRow, seen: NodeSeen | None) -> None:
+    def _compare(self, look: _Look, node: NodeRow, seen: NodeSeen | None) -> bool:
+        """Note what is to be written of a node; False when it should be well and is not."""
         if node.phase in (Phase.BOOTING, Phase.BOOTSTRAPPING):
             if seen and seen.ready:
                 look.wake.append(node)
             if seen and seen.workload_pods != node.workload_pods:
                 look.facts[node.uid] = {"workload_pods": seen.workload_pods}
-            return
-        assert look.at is not None
+            return True
         if seen is None or not seen.ready:
-            await self._unwell(look, row, node)
-            return
+            return False
         facts: dict[str, object] = {}
         if node.healthy_until is not None:
             facts["healthy_until"] = None
@@ -148,6 +148,7 @@ class Observation:
             look.facts[node.uid] = facts
         if seen.deleting and node.phase is Phase.RUNNING and node.compute_class is ComputeClass.PREEMPTIBLE:
             look.given_back.append(node.uid)
+        return True
 
     async def _unwell(self, look: _Look, row: ClusterRow, node: NodeRow) -> None:
         assert look.at is not None

@@ -179,3 +179,41 @@ def test_token_ids_follow_from_uids() -> None:
     assert tokens.token_id("a") == tokens.token_id("a") != tokens.token_id("b")
     assert len(tokens.token_id("a")) == 6
     assert tokens.token_id("a").isalnum()
+
+
+HOSTILE: list[Json] = [
+    {},
+    {"metadata": None, "spec": 3, "status": []},
+    {"metadata": {"name": 7, "uid": ["x"], "labels": "l", "ownerReferences": [None, 1, {}]}},
+    {"metadata": {"name": "a\0b\nc", "uid": "u\0", "namespace": "n" * 10_000}},
+    {"metadata": {"deletionTimestamp": "9999-12-31T23:59:59Z", "deletionGracePeriodSeconds": 10**30}},
+    {"metadata": {"deletionTimestamp": "33658-01-01T00:00:00Z"}, "spec": {"tolerations": [[], {"key": 3}]}},
+    {"metadata": {"deletionTimestamp": "0001-01-01T00:00:00+14:00"}},
+    {"spec": {"terminationGracePeriodSeconds": 9_999_999_999, "volumes": [{}, 1]}},
+    {"spec": {"terminationGracePeriodSeconds": -5}, "status": {"startTime": "yesterday"}},
+    {"status": {"containerStatuses": [{"name": "c\0", "state": {"running": {"startedAt": "x"}}}, 4]}},
+]
+
+
+@pytest.mark.parametrize("thing", HOSTILE)
+def test_whatever_a_stranger_writes_can_be_read_and_stored(thing: Json) -> None:
+    """An imported cluster's API server is somebody else's: a drain must end whatever it says."""
+    for difference in (timedelta(0), timedelta(days=9), timedelta(days=-9)):
+        seen = pods.seen(thing, difference)
+        assert 0 <= seen.grace_s < 2**31
+        told = (seen.uid, seen.name, seen.namespace, *seen.containers)
+        assert all(len(one) <= 253 and one.isprintable() for one in told)
+        assert seen.ends_by is None or seen.ends_by.tzinfo is not None
+        assert pods.told_for_s(thing, difference, T0) >= 0
+    (node,) = nodes.seen([thing], [thing])
+    assert node.uid.isprintable()
+    assert node.gpus == 0
+
+
+def test_a_pod_is_seen_once_whatever_a_list_says() -> None:
+    assert len(pods.all_seen([a_pod(), a_pod()], timedelta(0))) == 1
+
+
+def test_absurd_numbers_of_gpus_are_none() -> None:
+    (node,) = nodes.seen([{"status": {"allocatable": {"nvidia.com/gpu": "9" * 5000}}}], [])
+    assert node.gpus == 0

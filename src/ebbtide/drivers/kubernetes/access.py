@@ -11,7 +11,7 @@ from typing import TypeVar
 import structlog
 
 from ebbtide.drivers.base import ClusterRef, DriverError, NodeRef
-from ebbtide.drivers.kubernetes import nodes
+from ebbtide.drivers.kubernetes import nodes, objects
 from ebbtide.drivers.kubernetes.objects import Json
 from ebbtide.errors import BadInput
 from ebbtide.kube.client import KubeClient, PatchKind
@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 log = structlog.get_logger()
 
+_LONGEST_SENTENCE = 600
 _TRIES = 5  # against others who write to the same node
 
 
@@ -31,7 +32,8 @@ def translated(cluster: ClusterRef) -> Iterator[None]:
         yield
     except (KubeError, BadInput) as error:
         refused = isinstance(error, KubeError) and is_refusal(error)
-        message = f"cluster {cluster.name or cluster.cluster_id}: {error.message}"
+        said = objects.plain(error.message, _LONGEST_SENTENCE)
+        message = f"cluster {cluster.name or cluster.cluster_id}: {said}"
         raise DriverError(message, refused=refused) from error
 
 

@@ -18,7 +18,7 @@ def forbidding(budgets: Sequence[Json], pod: Json) -> str | None:
             continue
         allowed = objects.part(budget, "status").get("disruptionsAllowed", 0)
         if allowed == 0 and selects(objects.part(budget, "spec").get("selector"), objects.labels(pod)):
-            return f"{namespace}/{objects.name(budget)}"
+            return f"{objects.plain(namespace)}/{objects.name(budget)}"
     return None
 
 

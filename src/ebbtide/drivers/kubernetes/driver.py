@@ -82,7 +82,7 @@ class KubernetesDriver:
             )
             left = await attachments.waited_for(client, attached, node.name, listed.items)
             difference = self._difference(client)
-            return PodsSeen(tuple(pods.seen(pod, difference) for pod in listed.items), left)
+            return PodsSeen(pods.all_seen(listed.items, difference), left)
 
     async def standard(self, cluster: ClusterRef, selector: str) -> list[StandardNode]:
         with translated(cluster):

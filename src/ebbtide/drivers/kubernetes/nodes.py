@@ -48,7 +48,7 @@ def seen(nodes: Iterable[Json], listed_pods: Iterable[Json]) -> list[NodeSeen]:
 
 def _seen(node: Json, work: list[Json]) -> NodeSeen:
     return NodeSeen(
-        uid=str(objects.labels(node).get(marks.LABEL_NODE_UID, "")),
+        uid=objects.plain(objects.text(node, "metadata", "labels", marks.LABEL_NODE_UID)),
         name=objects.name(node),
         ready=objects.condition(node, "Ready").get("status") == "True",
         gpus=_gpus(node),
@@ -60,8 +60,8 @@ def _seen(node: Json, work: list[Json]) -> NodeSeen:
 
 
 def _gpus(node: Json) -> int:
-    written = objects.part(node, "status", "allocatable").get(marks.GPU, "0")
-    return int(written) if str(written).isascii() and str(written).isdigit() else 0
+    written = str(objects.part(node, "status", "allocatable").get(marks.GPU, "0"))
+    return int(written) if written.isascii() and written.isdigit() and len(written) < 6 else 0
 
 
 def is_cordoned(node: Json) -> bool:

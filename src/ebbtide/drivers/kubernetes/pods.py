@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from ebbtide.core.drain import PodKind, PodOrder, PodSeen
@@ -58,6 +59,11 @@ def started_at(pod: Json) -> datetime | None:
     return objects.instant(objects.text(pod, "status", "startTime"))
 
 
+def all_seen(listed: Iterable[Json], difference: timedelta) -> tuple[PodSeen, ...]:
+    """Pods as core.drain reads them, each uid once."""
+    return tuple({one.uid: one for one in (seen(pod, difference) for pod in listed)}.values())
+
+
 def seen(pod: Json, difference: timedelta = timedelta(0)) -> PodSeen:
     """A pod as core.drain reads it. difference: what makes the API server's instants ours."""
     ends_by = objects.instant(objects.text(pod, "metadata", "deletionTimestamp"))
@@ -66,22 +72,23 @@ def seen(pod: Json, difference: timedelta = timedelta(0)) -> PodSeen:
         name=objects.name(pod),
         kind=kind(pod),
         grace_s=own_grace_s(pod),
-        ends_by=ends_by + difference if ends_by else None,
-        namespace=objects.text(pod, "metadata", "namespace"),
+        ends_by=objects.shifted(ends_by, difference) if ends_by else None,
+        namespace=objects.namespace(pod),
         tolerates_cordon=tolerates_cordon(pod),
         containers=running(pod),
     )
 
 
 def running(pod: Json) -> tuple[str, ...]:
-    """The containers that run, by name."""
+    """Names of its containers that run, as its kubelet last said."""
     statuses = objects.items(pod, "status", "containerStatuses")
-    return tuple(objects.text(one, "name") for one in statuses if "running" in objects.part(one, "state"))
+    up = [one for one in statuses if objects.part(one, "state", "running")]
+    return tuple(objects.plain(objects.text(one, "name")) for one in up)
 
 
 def own_grace_s(pod: Json) -> int:
-    grace_s = objects.part(pod, "spec").get("terminationGracePeriodSeconds")
-    return grace_s if isinstance(grace_s, int) else _DEFAULT_GRACE_S
+    grace_s = objects.seconds(pod, "spec", "terminationGracePeriodSeconds")
+    return _DEFAULT_GRACE_S if grace_s is None else grace_s
 
 
 def told_for_s(pod: Json, difference: timedelta, now: datetime) -> int:
@@ -90,10 +97,10 @@ def told_for_s(pod: Json, difference: timedelta, now: datetime) -> int:
     Its deletionTimestamp is the end of its grace, so the beginning is that much earlier.
     """
     ends_by = objects.instant(objects.text(pod, "metadata", "deletionTimestamp"))
-    grace_s = objects.part(pod, "metadata").get("deletionGracePeriodSeconds")
-    if ends_by is None or not isinstance(grace_s, int):
+    grace_s = objects.seconds(pod, "metadata", "deletionGracePeriodSeconds")
+    if ends_by is None or grace_s is None:
         return 0
-    began = ends_by + difference - timedelta(seconds=grace_s)
+    began = objects.shifted(ends_by, difference - timedelta(seconds=grace_s))
     return max(0, int((now - began).total_seconds()))
 
 

@@ -15,6 +15,7 @@ from ebbtide.kube.client import KubeClient, PatchKind
 from ebbtide.kube.errors import BudgetRefused, Conflict, KubeError, NotFound
 
 _WHY = "the node is taken back"
+_LONGEST_SENTENCE = 600
 _TWO_BUDGETS = "more than one PodDisruptionBudget"
 
 
@@ -150,10 +151,11 @@ class Telling:
         except (NotFound, Conflict):
             return OrderResult(order.uid)
         except BudgetRefused as refusal:
-            return OrderResult(order.uid, refused=refusal.detail or "a disruption budget allows none now")
+            said = objects.plain(refusal.detail, _LONGEST_SENTENCE)
+            return OrderResult(order.uid, refused=said or "a disruption budget allows none now")
         except KubeError as error:
             # Two budgets over one pod answer 500, for ever. The timetable signals in time.
-            detail = getattr(error, "detail", "")
+            detail = objects.plain(getattr(error, "detail", ""), _LONGEST_SENTENCE)
             if is_refusal(error) or _TWO_BUDGETS in detail:
                 return OrderResult(order.uid, refused=f"the eviction of {order.name} is refused: {detail}")
             raise

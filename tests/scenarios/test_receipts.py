@@ -123,7 +123,7 @@ async def test_a8_a_kubelet_that_doubles_the_grace_does_not_hold_the_node(given:
     stuck = pods(found)["stuck"]
     assert (stuck.end, stuck.used_s, stuck.ended_at) == (PodEnd.KILLED, 300, t0 + timedelta(seconds=300))
     assert (found.left_because, found.unused_s, found.billed_s) == ("deadline", 0, 300)
-    assert found.summary == "left 300 s after the notice, of 300 s; of 1 pods 1 ended with the machine"
+    assert found.summary == "left 300 s after the notice, of 300 s; of 1 pod 1 ended with the machine"
 
 
 async def test_a12_noticed_is_not_drained(given: Begin) -> None:
@@ -412,3 +412,16 @@ async def test_receipts_are_listed_newest_first_page_by_page(given: Begin, last:
     while page := await listed(caller, acme.id, paged[-1].node_id if paged else None, last):
         paged += page
     assert paged == list(whole_list)
+
+
+async def test_the_node_says_what_the_event_says_and_not_why_it_was_this_one(given: Begin) -> None:
+    """Who held how much is the operator's to know (`fleet why`); a tenant's cluster is told the demand."""
+    story, acme, node = await one_node(given)
+    acme.runs(node, Obeys(20))
+    await story.orders("beta", "standard")
+    await story.passes(5)
+    (event,) = await events(acme, "TogetherPreempted")
+    (notice,) = story.facts(What.NOTICE, node)
+    assert notice.detail.endswith(event)
+    assert "held the most" not in notice.detail
+    assert acme.id not in notice.detail

@@ -43,7 +43,7 @@ async def test_a_drain_sentence_by_sentence(rig: Rig) -> None:
     rig.wait(5)
     assert await rig.one() == "waiting for 2 pods, 4:55 left"
     rig.wait(26)
-    assert await rig.one() == "waiting for 1 pods, 4:29 left"
+    assert await rig.one() == "waiting for 1 pod, 4:29 left"
     rig.wait(31)
     assert await rig.one() == "leaving: its pods are gone"
     assert len(rig.world.facts(what=What.SIGTERM, node_uid=taken.uid)) == 2  # grace is one shot
@@ -129,13 +129,13 @@ async def test_a_cordon_that_the_cluster_refuses_keeps_no_pod_from_its_sigterm(r
     _, taken = await _noticed(rig, Obeys(30))
     refusal = DriverError("a webhook said no", refused=True)
     rig.flaky.strike_verb("notify", refusal, refusal)
-    assert await rig.one() == "waiting for 1 pods, 5:00 left; a webhook said no"
+    assert await rig.one() == "waiting for 1 pod, 5:00 left; a webhook said no"
     (told,) = rig.world.facts(what=What.SIGTERM, node_uid=taken.uid)
     assert told.at == rig.sim.now
     rig.wait(5)
     assert "a webhook said no" in await rig.one()
     rig.wait(5)
-    assert await rig.one() == "waiting for 1 pods, 4:50 left"
+    assert await rig.one() == "waiting for 1 pod, 4:50 left"
     assert len(rig.world.facts(what=What.NOTICE, node_uid=taken.uid)) == 1
 
 
@@ -150,7 +150,7 @@ async def test_volume_attachments_are_waited_for(rig: Rig) -> None:
     start = rig.sim.now
     await rig.visit()
     rig.wait(6)
-    assert await rig.one() == "waiting for 1 volume attachments, 4:54 left"
+    assert await rig.one() == "waiting for 1 volume attachment, 4:54 left"
     await rig.sim.run_for(60)
     (row,) = await rig.stored("nodes", "end_reason = 'preempted'")
     assert (row["left_at"] - start).total_seconds() <= 51  # type: ignore[operator]  # an instant
@@ -165,7 +165,7 @@ async def test_a_release_asks_politely_and_a_budget_may_refuse(rig: Rig) -> None
     change = ClusterChange(num_preemptible_gpus=0)
     await rig.sim.system.services.clusters.update(await rig.caller(), cluster, change)
     sentence = await rig.one()
-    assert sentence.startswith("waiting for 1 pods, 5:00 left; ")
+    assert sentence.startswith("waiting for 1 pod, 5:00 left; ")
     assert "keep-it" in sentence
     assert rig.world.facts(what=What.SIGTERM) == []
     await rig.sim.run_for(300)

@@ -70,8 +70,8 @@ def _figure(what: str, figure: str) -> Column:
     return Column(f"{what} {figure.removesuffix('_s')}", told, right=True)
 
 
-def _samples(what: str) -> Column:
-    return Column("ended", lambda row: f"{row[what]['ended']} of {row[what]['samples']}", right=True)
+def _ended(found: Json) -> str:
+    return f"{found['ended']} of {found['samples']}"
 
 
 _HISTORY = (
@@ -79,10 +79,10 @@ _HISTORY = (
     Column("gpu type", "gpu_type"),
     _figure("fill", "median_s"),
     _figure("fill", "p90_s"),
-    _samples("fill"),
+    Column("fills ended", lambda row: _ended(row["fill"]), right=True),
     _figure("life", "median_s"),
     _figure("life", "p90_s"),
-    _samples("life"),
+    Column("lives ended", lambda row: _ended(row["life"]), right=True),
     Column("since", lambda row: output.clock(row["since"])),
 )
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from ebbtide.core.words import many
+
 
 class PodEnd(StrEnum):
     """How a pod's part in a drain ended."""
@@ -91,5 +93,5 @@ def sentence(
         PodEnd.UNKNOWN: "not seen again",
     }
     parts = [f"{ends[end]} {word}" for end, word in words.items() if ends[end]]
-    told = f"of {len(pods)} pods {', '.join(parts)}" if parts else "it had no pods"
+    told = f"of {many(len(pods), 'pod')} {', '.join(parts)}" if parts else "it had no pods"
     return f"left {took_s} s after the notice, of {window_s} s; {told}"

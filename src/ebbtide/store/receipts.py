@@ -160,6 +160,21 @@ async def pods_of_many(tx: Tx, node_uids: Sequence[str]) -> dict[str, list[PodRe
     return found
 
 
+NOTICES = ("TogetherPreempted", "TogetherScaledDown", "EbbtideNodeRemediated", "EbbtideNodeFailed")
+
+
+async def notice_of(tx: Tx, node_uid: str) -> str:
+    """What the tenant was told of a node's notice, as its event has it."""
+    found = await tx.conn.execute(
+        sa.text("""
+        SELECT message FROM lifecycle_events
+        WHERE node_uid = :node AND reason = ANY(:notices) ORDER BY number LIMIT 1
+        """),
+        {"node": node_uid, "notices": list(NOTICES)},
+    )
+    return str(found.scalar_one_or_none() or "")
+
+
 @dataclass(frozen=True, slots=True)
 class DrainRow:
     """A node that was noticed, with the times of its leaving.
@@ -210,7 +225,6 @@ SELECT n.no, n.uid, n.name, n.cluster_id, n.project_id, n.compute_class, n.gpus,
 FROM nodes n
 WHERE n.cluster_id = :cluster AND n.draining_at IS NOT NULL
 """
-NOTICES = ("TogetherPreempted", "TogetherScaledDown", "EbbtideNodeRemediated", "EbbtideNodeFailed")
 
 
 def _values(tx: Tx, cluster_id: str) -> dict[str, object]:

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from ebbtide.core import events
 from ebbtide.core.drain import DrainPolicy, DrainState, DrainStep, PodSeen, late_end, next_step
 from ebbtide.core.nodes import DrainKind, EndReason, Phase
+from ebbtide.core.words import many
 from ebbtide.drivers.base import ClusterRef, Driver, DriverError, NodeRef, Notice, OrderResult, PodsSeen
 from ebbtide.settings import Settings
 from ebbtide.store import nodes, receipts, runs
@@ -51,7 +52,7 @@ class Drains:
         self._driver = driver
 
     async def visit(self, visit: Visit, node: NodeRow) -> Answer:
-        node = await self._begin(node)
+        node, told = await self._begin(node)
         cluster = cluster_ref(self._db, node)
         ref = NodeRef(node.uid, node.name)
         facts: dict[str, object] = {}
@@ -59,7 +60,9 @@ class Drains:
         try:
             if node.notified_at is None:
                 visit.check(self._db.clock.now())
-                unannounced = await self._announce(node, cluster, ref, facts)
+                unannounced = await self._announce(
+                    cluster, ref, _notice(node, told, self._settings.drain), facts
+                )
             read_at = self._db.clock.now()
             look = _Look(read_at, await self._driver.pods(cluster, ref), facts)
         except DriverError as error:
@@ -83,13 +86,13 @@ class Drains:
         return await self._wait(visit, node, look, step, unannounced + refused)
 
     async def _announce(
-        self, node: NodeRow, cluster: ClusterRef, ref: NodeRef, facts: dict[str, object]
+        self, cluster: ClusterRef, ref: NodeRef, notice: Notice, facts: dict[str, object]
     ) -> tuple[str, ...]:
         """Cordon and announce. Why the cluster refused, if a rule of its own did: that keeps no pod from its
         SIGTERM, and is tried again at each look.
         """
         try:
-            await self._driver.notify(cluster, ref, _notice(node, self._settings.drain))
+            await self._driver.notify(cluster, ref, notice)
         except DriverError as error:
             if not error.refused:
                 raise
@@ -99,13 +102,19 @@ class Drains:
 
     # -- late by our fault
 
-    async def _begin(self, node: NodeRow) -> NodeRow:
-        """Note that a worker is at it, before any call outside."""
+    async def _begin(self, node: NodeRow) -> tuple[NodeRow, str]:
+        """Note that a worker is at it, before any call outside. Answers what its tenant was told, too.
+
+        Why it was this node is the operator's to know: the event does not say it, and neither does the Node.
+        """
+        if node.notified_at is not None:
+            return node, ""
         if node.drain_attempted_at is not None:
-            return node
+            async with self._db.read() as tx:
+                return node, await receipts.notice_of(tx, node.uid)
         async with self._db.transaction() as tx:
             await nodes.set_facts(tx, node.uid, drain_attempted_at=tx.now)
-            return await self._give_late_notice(tx, node)
+            return await self._give_late_notice(tx, node), await receipts.notice_of(tx, node.uid)
 
     async def _make_up(self, node: NodeRow, look: _Look) -> NodeRow:
         """Where pods are, and none was told: the time for it, if we were away when it was due, and a credit.
@@ -229,7 +238,9 @@ class Drains:
 def _waiting(look: _Look, step: DrainStep, refused: Sequence[str], drain: DrainState, now: datetime) -> str:
     left_s = max(0, int((drain.ends_at - now).total_seconds()))
     what = (
-        f"{len(step.waiting_for)} pods" if step.waiting_for else f"{look.seen.attachments} volume attachments"
+        many(len(step.waiting_for), "pod")
+        if step.waiting_for
+        else many(look.seen.attachments, "volume attachment")
     )
     why = f"; {refused[0]}" if refused else ""
     if drain.signal_from is not None and now < drain.signal_from:
@@ -244,13 +255,13 @@ _REASONS = {
 }
 
 
-def _notice(node: NodeRow, policy: DrainPolicy) -> Notice:
+def _notice(node: NodeRow, told: str, policy: DrainPolicy) -> Notice:
     assert node.deadline is not None
     assert node.draining_at is not None
     reason = _REASONS.get(node.end_reason or EndReason.FAILED, events.Reason.FAILED)
     due = record.due_from(node, policy)
     warned = f"; SIGTERM comes at {events.rfc3339(due)}" if due > node.draining_at else ""
-    return Notice(reason, f"{node.why or ''}{warned}", node.deadline)
+    return Notice(reason, f"{told}{warned}", node.deadline)
 
 
 def _state(node: NodeRow, policy: DrainPolicy) -> DrainState:

@@ -13,6 +13,7 @@ from ebbtide.clock import monotonic
 from ebbtide.kube.client import KubeClient
 from ebbtide.kube.controlplane import ControlPlane
 from ebbtide.kube.errors import Unreachable
+from ebbtide.kube.rights import Right, may
 from tests.live.rights_bed import Bed, becomes, kubeconfig_of
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
@@ -66,6 +67,8 @@ async def crowded(plane_alone: ControlPlane, bed: Bed) -> AsyncIterator[None]:
     await bed.admin.create(base, binding)
     crowd = KubeClient(kubeconfig_of(plane_alone, "crowd"), in_flight=CALLS, limit_s=30)
     bystander = KubeClient(kubeconfig_of(plane_alone, "bystander"), limit_s=SOON_S)
+    may_create = Right("create", "", "configmaps", namespace="default")
+    await becomes(lambda: may(crowd, may_create), "the crowd has its rights")
     calls = [asyncio.create_task(_hang(crowd, number)) for number in range(CALLS)]
     try:
         await _until_crowded(bystander)

@@ -46,9 +46,9 @@ class Recording(KubeClient):
         super().__init__(kubeconfig)
         self.sent = []
 
-    async def _send(self, request: Request) -> Object:
+    async def _once(self, request: Request) -> Object:
         self.sent.append(request)
-        return await super()._send(request)
+        return await super()._once(request)
 
 
 @contextmanager

@@ -51,8 +51,8 @@ class Watched(KubeClient):
         super().__init__(kubeconfig)
         self.told_at = {}
 
-    async def _send(self, request: Request) -> Object:
-        answer = await super()._send(request)
+    async def _once(self, request: Request) -> Object:
+        answer = await super()._once(request)
         if request.method == "DELETE":
             node = request.path.rpartition("/")[2].rpartition("-")[0]
             self.told_at.setdefault(node, time.perf_counter())

@@ -158,8 +158,8 @@ async def test_refusals_have_types(status: int, reason: str, kind: type[Rejected
     assert isinstance(error, Rejected)
     assert (error.status, error.reason, error.detail, error.causes) == (status, reason, "because", ("Cause",))
     assert "because" in error.message
-    paths = [each.path for each in server.asked if each.path != "/readyz"]
-    assert paths == [POD], "a refusal is an answer: nothing is repeated"
+    asked = [each.path for each in server.asked]
+    assert asked == ([POD, "/readyz", POD] if status == 401 else [POD]), "a refusal is an answer"
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -170,7 +170,7 @@ async def test_a_server_that_is_starting_refuses_what_it_will_allow(status: int,
     async def act(client: KubeClient) -> object:
         return await (client.delete(POD) if write else client.get(POD))
 
-    refuses = says(status, "Forbidden", "pods is forbidden")
+    refuses = says(status, "Forbidden", 'pods is forbidden: User "ebbtide" cannot list resource "pods"')
     starting = raw(http(500, b"[-]poststarthook/rbac/bootstrap-roles failed", "Content-Type: text/plain"))
     async with Misbehaving(refuses, starting) as server:
         error = await fails(call(server, act))
@@ -179,10 +179,20 @@ async def test_a_server_that_is_starting_refuses_what_it_will_allow(status: int,
     assert [each.path for each in server.asked] == [POD, "/readyz"]
 
     for ready in (raw(http(200, b"ok")), raw(http(404, b"not told"))):
-        async with Misbehaving(refuses, ready) as server:
+        async with Misbehaving(refuses, ready, refuses) as server:
             assert isinstance(await fails(call(server, act)), Forbidden | Unauthorized)
+            assert len(server.asked) == 3
+        async with Misbehaving(refuses, ready, answer({"kind": "Pod"})) as server:
+            assert await call(server, act) == {"kind": "Pod"}
     async with Misbehaving(refuses, hang_up) as server:
         assert type(await fails(call(server, act))) is Unreachable
+
+
+async def test_what_a_rule_of_the_clusters_forbids_stays_forbidden() -> None:
+    denied = says(403, "Forbidden", 'admission webhook "x" denied the request')
+    async with Misbehaving(denied) as server:
+        assert isinstance(await fails(call(server, lambda client: client.delete(POD))), Forbidden)
+    assert len(server.asked) == 1
 
 
 async def test_a_budgets_refusal_is_told_from_that_of_a_server_with_too_much_to_do() -> None:

@@ -233,7 +233,7 @@ async def test_trouble_is_waited_out_and_nothing_is_listed_anew_for_it(trouble: 
 
 
 async def test_a_server_that_cannot_serve_the_version_is_listed_anew() -> None:
-    """One restored from a backup: our version is of a future that it does not know."""
+    """One restored from a backup, say: our version is of a future that it does not know."""
     future = says(504, "Timeout", "Too large resource version: 10, current: 4")
     replies = (listed(pod("a"), pod("b")), future, future, future, listed(pod("b"), version="4"), FOREVER)
     async with Misbehaving(*replies) as server, following(server) as one:

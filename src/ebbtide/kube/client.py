@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Any
 
 from ebbtide.clock import monotonic
-from ebbtide.kube.errors import Expired, Forbidden, KubeError, Unauthorized, Unreachable, from_status
+from ebbtide.kube.errors import Expired, Forbidden, Rejected, Unauthorized, Unreachable, from_status
 from ebbtide.kube.server_time import ServerTime
 from ebbtide.kube.transport import Param, Request, Transport, body_of, lines_of, refusal
 from ebbtide.kube.way_in import way_in
@@ -32,6 +32,7 @@ LARGEST_ANSWER = 64 * 1024 * 1024
 WATCH_S = 40  # the server ends a watch after this, and we do a little later: so silence is noticed
 _WATCH_SLACK_S = 8.0
 _READY = "/readyz"
+_BY_ROLES = " cannot "  # User "ebbtide" cannot list resource "pods"
 _RETRY_WAIT_S = 0.2
 _NEARLY = 0.9  # those who wait came a moment after those who try
 _LONGEST_RETRY_WAIT_S = 2.0
@@ -177,10 +178,12 @@ class KubeClient:
         try:
             async with self._transport.answer(request) as answer:
                 if answer.status != 200:
-                    error = refusal(what, answer, await body_of(what, answer, self._largest))
-                    raise await self._judged(error)
+                    raise refusal(what, answer, await body_of(what, answer, self._largest))
                 async for line in lines_of(what, answer, self._largest):
                     yield _as_event(what, line)
+        except (Forbidden, Unauthorized) as error:
+            await self._settle(error)
+            raise
         finally:
             self.busy -= 1
 
@@ -207,31 +210,40 @@ class KubeClient:
         return await self._send(request)
 
     async def _send(self, request: Request) -> Object:
+        """The answer. An API server that has just started forbids everything until it has read its roles, and
+        nobody may conclude from that that a right is missing. So what is forbidden, and thus has changed
+        nothing, is asked for once more when the server calls itself ready.
+        """
         self.busy += 1
-        began = monotonic()
         try:
-            async with self._places:
-                sent_at = monotonic()
-                if sent_at - began >= self._limit_s / 2:
-                    self._raise_if_silent(request, sent_at)
-                async with self._transport.answer(request) as answer:
-                    content = await body_of(request.what, answer, self._largest)
-                    self._spoke_at = monotonic()
-                    self.server_time.saw(answer.headers.get("Date"), sent_at, self._spoke_at)
-                    if 200 <= answer.status < 300:
-                        return _as_object(request.what, answer.status, content)
-                    error = refusal(request.what, answer, content)
-            raise await self._judged(error)
+            try:
+                return await self._once(request)
+            except (Forbidden, Unauthorized) as error:
+                await self._settle(error)
+            return await self._once(request)
         finally:
             self.busy -= 1
 
-    async def _judged(self, error: KubeError) -> KubeError:
-        """An API server that has just started forbids everything until it has read its roles; then nobody may
-        conclude that a right is missing.
-        """
-        if not isinstance(error, Forbidden | Unauthorized) or await self._is_ready():
-            return error
-        return Unreachable(f"the API server is starting: {error.message}", status=error.status)
+    async def _once(self, request: Request) -> Object:
+        began = monotonic()
+        async with self._places:
+            sent_at = monotonic()
+            if sent_at - began >= self._limit_s / 2:
+                self._raise_if_silent(request, sent_at)
+            async with self._transport.answer(request) as answer:
+                content = await body_of(request.what, answer, self._largest)
+                self._spoke_at = monotonic()
+                self.server_time.saw(answer.headers.get("Date"), sent_at, self._spoke_at)
+                if 200 <= answer.status < 300:
+                    return _as_object(request.what, answer.status, content)
+                raise refusal(request.what, answer, content)
+
+    async def _settle(self, error: Rejected) -> None:
+        """Raise what it was; return where only another try can tell."""
+        if isinstance(error, Forbidden) and _BY_ROLES not in error.detail:
+            raise error
+        if not await self._is_ready():
+            raise Unreachable(f"the API server is starting: {error.message}", status=error.status) from error
 
     async def _is_ready(self) -> bool:
         """By its own word, which it gives to everybody; taken for ready where it does not."""

@@ -35,7 +35,7 @@ T = TypeVar("T")
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 10.0
 REFUSED_WAIT_S = 60.0
-_LISTED_AGAIN_AFTER = 3  # failures in a row: the version itself may be what the server cannot serve
+_LISTED_AGAIN_AFTER = 3  # bad answers in a row: the version itself may be what the server cannot serve
 _AT_ONCE_S = 1.0
 _PAGE = 500
 
@@ -83,6 +83,7 @@ class Mirror(Generic[T]):
         self._params: dict[str, Any] = params
         self._version: str | None = None
         self._failures = 0
+        self._refusals = 0
 
     async def follow(self) -> AsyncGenerator[News[T], None]:
         """News, for ever. Never ends by itself, and raises nothing for trouble in the cluster."""
@@ -99,8 +100,10 @@ class Mirror(Generic[T]):
                     await self._pause(error, LONGEST_WAIT_S)
                 self._failures += 1
             except KubeError as error:
-                if self._failures % _LISTED_AGAIN_AFTER == _LISTED_AGAIN_AFTER - 1:
-                    self._version = None
+                if _answered(error):
+                    self._refusals += 1
+                    if self._refusals % _LISTED_AGAIN_AFTER == 0:
+                        self._version = None
                 # A right that is missing does not come by asking.
                 await self._pause(error, REFUSED_WAIT_S if isinstance(error, Rejected) else LONGEST_WAIT_S)
                 self._failures += 1
@@ -138,12 +141,12 @@ class Mirror(Generic[T]):
         async with aclosing(watched) as events:
             async for event in events:
                 self._version = event.resource_version or self._version
-                self._failures = 0
+                self._failures = self._refusals = 0
                 if event.kind != "BOOKMARK" and (change := self._take(event)):
                     yield News((change,))
         if monotonic() - began < _AT_ONCE_S:
             raise Unreachable(f"watch {self._path}: ended at once")
-        self._failures = 0
+        self._failures = self._refusals = 0
 
     def _take(self, event: WatchEvent) -> Change[T] | None:
         uid = _uid(event.object)
@@ -158,3 +161,8 @@ def _uid(thing: Object) -> str:
     metadata = thing.get("metadata")
     uid = metadata.get("uid") if isinstance(metadata, dict) else None
     return uid if isinstance(uid, str) else ""
+
+
+def _answered(error: KubeError) -> bool:
+    """Whether it was the API server that spoke."""
+    return isinstance(error, Rejected) or (isinstance(error, Unreachable) and error.status is not None)

@@ -1,6 +1,6 @@
 """Drains of a whole system on a real control plane: themes 1 to 4 and 8, as far as they show there.
 
-One wave takes eight nodes at once, each with another difficulty, and everything is looked at a few times a
+One wave takes nine nodes at once, each with another difficulty, and everything is looked at a few times a
 second; the tests read what was seen. So all of it takes as long as one drain.
 """
 
@@ -90,10 +90,11 @@ async def _prepare(live: Live, nodes: dict[str, NodeRef]) -> dict[str, str]:
         place.pod(nodes["dead"], "dead", grace_s=300),
         place.pod(nodes["daemons"], "slow", grace_s=300, notes=slow),
         place.pod(nodes["deaf"], "deaf", grace_s=300, notes=deaf),
+        place.pod(nodes["vanishes"], "vanishes", grace_s=300, notes=deaf),
         place.pod(nodes["daemons"], "static", **mirror),
     )
     names = [pod["metadata"]["name"] for pod in made]
-    return dict(zip(["budget", "twice", "dead", "daemons", "deaf", "static"], names, strict=True))
+    return dict(zip(["budget", "twice", "dead", "daemons", "deaf", "vanishes", "static"], names, strict=True))
 
 
 async def _by_app(place: Place, app: str, node: NodeRef) -> Json | None:
@@ -103,7 +104,7 @@ async def _by_app(place: Place, app: str, node: NodeRef) -> Json | None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def live(place: Place, module_database_url: str) -> AsyncIterator[Live]:
-    async with running(place, module_database_url, hosts=9, target=8) as one:
+    async with running(place, module_database_url, hosts=10, target=9) as one:
         yield one
     for path in (DAEMON_SETS, DEPLOYMENTS, JOBS):
         for thing in (await place.admin.list(path)).items:
@@ -112,9 +113,9 @@ async def live(place: Place, module_database_url: str) -> AsyncIterator[Live]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def wave(live: Live) -> Wave:
-    """Eight nodes are taken at once, and have gone."""
-    kinds = ["budget", "twice", "dead", "daemons", "detaches", "attached", "deaf", "job"]
-    nodes = dict(zip(kinds, await live.whole(8), strict=True))
+    """Nine nodes are taken at once, and have gone."""
+    kinds = ["budget", "twice", "dead", "daemons", "detaches", "attached", "deaf", "job", "vanishes"]
+    nodes = dict(zip(kinds, await live.whole(len(kinds)), strict=True))
     nodes["returns"] = nodes["deaf"]
     pods = await _prepare(live, nodes)
 
@@ -131,13 +132,15 @@ async def wave(live: Live) -> Wave:
     assert training is not None
     pods["job"] = training["metadata"]["name"]
     await live.place.kubelet_dies(nodes["dead"])
-    await live.claims(8, "wave")
+    await live.claims(len(kinds), "wave")
     t0 = live.now
-    await asyncio.sleep(5)
+    await asyncio.sleep(3)
+    await live.place.power_off(nodes["vanishes"])
+    await asyncio.sleep(2)
     await live.place.detach("detaches")
 
     async def all_gone() -> bool:
-        return len(await live.nodes(Phase.REMOVED)) == 8
+        return len(await live.nodes(Phase.REMOVED)) == len(kinds)
 
     await live.until(all_gone, WINDOW_S + DETACH_S + 20)
     return Wave(live, nodes, pods, t0)
@@ -172,6 +175,15 @@ async def test_a_pod_gets_the_condition_and_its_grace_cut_to_what_is_left(wave: 
         (mark,) = [one for one in pod["status"]["conditions"] if one["type"] == "DisruptionTarget"]
         assert mark["status"] == "True"
         assert WINDOW_S - 5 <= pod["metadata"]["deletionGracePeriodSeconds"] <= WINDOW_S - 2
+
+
+async def test_a7_an_emptied_node_leaves_before_its_machine_stops_and_another_after(wave: Wave) -> None:
+    """So no replacement writes to a volume beside a pod that still runs, and nobody sees a NotReady node."""
+    for what, emptied in (("budget", True), ("detaches", True), ("attached", False)):
+        receipt = await wave.live.receipt(wave.nodes[what])
+        assert receipt.stopped_at is not None
+        assert receipt.out_of_cluster_at is not None
+        assert (receipt.out_of_cluster_at <= receipt.stopped_at) is emptied, what
 
 
 async def test_b1_daemons_are_not_told_before_the_last_workload_pod_is_gone(wave: Wave) -> None:
@@ -215,6 +227,11 @@ async def test_b3_pods_that_tolerate_everything_come_again_get_what_is_left_and_
 async def test_a_pod_that_ignores_sigterm_ends_with_its_grace(wave: Wave) -> None:
     last = wave.live.pod_seen(wave.pods["deaf"])[-1][0]
     assert WINDOW_S - 5 <= wave.after(last) <= WINDOW_S + EPSILON_S
+
+
+async def test_c1_a_host_that_vanishes_in_mid_drain_is_removed_soon(wave: Wave) -> None:
+    assert 2 <= wave.node_gone_s("vanishes") <= WINDOW_S
+    assert "EbbtideNodeLost" in await wave.live.reasons(wave.nodes["vanishes"].uid)
 
 
 async def test_c4_an_emptied_node_is_never_seen_not_ready(wave: Wave) -> None:
@@ -292,7 +309,7 @@ async def given_back(wave: Wave) -> Wave:
     """After the wave: the nodes came again, and their tenant deleted three of them in the cluster."""
     live, place = wave.live, wave.live.place
     await live.gives_back("wave")
-    nodes = dict(zip(["plain", "refused", "refused twice"], (await live.whole(8))[:3], strict=True))
+    nodes = dict(zip(["plain", "refused", "refused twice"], (await live.whole(9))[:3], strict=True))
     await place.budget("tight", "tight")
     for name in ("three", "four"):
         await place.budget(name, "both")
@@ -327,7 +344,7 @@ async def test_c2_c3_a_node_that_its_tenant_deletes_is_cordoned_emptied_and_gone
 
 
 async def test_a_deleted_node_comes_again_because_the_target_stands(given_back: Wave) -> None:
-    assert len(await given_back.live.whole(8)) == 8
+    assert len(await given_back.live.whole(9)) == 9
 
 
 @pytest.mark.parametrize(

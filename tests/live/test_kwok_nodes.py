@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]  # it brings no types
 import pytest
 import pytest_asyncio
 
+from ebbtide.clock import monotonic
 from ebbtide.core import marks
 from ebbtide.providers.base import InstanceOrder
 from tests.live.kubectl import Kubectl, Refused
@@ -147,7 +151,7 @@ async def test_pods_end_on_sigterm_or_with_their_grace(place: Place) -> None:
     ):
         await place.pod(node, name, **behaviour)
     for name in ("obedient", "slow", "deaf", "too-slow"):
-        place.tell(name, 7)
+        place.tell(name, 6)
     lived = dict(
         zip(
             ("obedient", "slow", "deaf", "too-slow"),
@@ -157,8 +161,8 @@ async def test_pods_end_on_sigterm_or_with_their_grace(place: Place) -> None:
     )
     assert lived["obedient"] < 3
     assert 2.5 < lived["slow"] < 6
-    assert 5 < lived["deaf"] < 10
-    assert 5 < lived["too-slow"] < 10
+    assert 4 < lived["deaf"] < 9
+    assert 4 < lived["too-slow"] < 9
 
 
 async def test_a_grace_that_is_shortened_counts_from_the_first_sigterm(place: Place) -> None:
@@ -190,6 +194,44 @@ async def test_nothing_happens_on_a_machine_that_is_off(place: Place) -> None:
     assert after["status"]["containerStatuses"] == before["status"]["containerStatuses"]
     await place.until_node_is(off.node_name, "Unknown")
     assert place.kubectl.one("node", neighbour.node_name)["status"]["conditions"][-1]["status"] == "True"
+
+
+async def test_a_machine_is_off_also_while_the_api_server_hangs(place: Place) -> None:
+    """Power does not depend on the cluster; and when it answers again, the machine does nothing more."""
+    order = await place.node()
+    await place.pod(order.node_name, "stuck", exits_after_s="4", grace_s=60)
+    place.tell("stuck", 60)
+    (server,) = servers(place.rig.folder, "kube-apiserver")
+    os.kill(server, signal.SIGSTOP)
+    try:
+        begun = monotonic()
+        assert await place.rig.provider.stop(order.node_uid)
+        assert monotonic() - begun < 5
+        await asyncio.sleep(3)
+    finally:
+        os.kill(server, signal.SIGCONT)
+    other = await place.node()
+    await place.pod(other.node_name, "beside-stuck", exits_after_s="1")
+    place.tell("beside-stuck", 30)
+    assert await place.lives_s("beside-stuck") < 6  # kwok plays again
+    pod = place.kubectl.one("pod", "stuck")
+    assert pod["status"]["phase"] == "Running"
+    assert marks_of(place, order.node_name).get("ebbtide/machine") is None
+
+
+def marks_of(place: Place, node: str) -> Json:
+    labels: Json = place.kubectl.one("node", node)["metadata"]["labels"]
+    return labels
+
+
+def servers(folder: Path, name: str) -> list[int]:
+    """Process ids of servers that work below this folder."""
+    found = psutil.process_iter(["cwd", "name", "pid"])
+    return [
+        each.info["pid"]
+        for each in found
+        if (each.info["cwd"] or "").startswith(str(folder)) and each.info["name"] == name[:15]
+    ]
 
 
 async def test_a_machine_that_restarts_runs_its_pods_again(place: Place) -> None:

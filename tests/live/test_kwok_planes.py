@@ -76,13 +76,14 @@ async def test_servers_that_were_killed_are_started_again(
 ) -> None:
     cluster_id = await rig.cluster()
     node = await rig.node(cluster_id, "h1")
-    kubectl = await rig.kubectl(kubectl_program, cluster_id, tmp_path / "config")
     for name in ("kube-apiserver", "etcd", "kwok"):
         kill(rig.folder, name)
         for _ in range(300):
+            await asyncio.sleep(0.2)
+            await rig.until_ready(cluster_id)  # it may have had to take another port
+            kubectl = await rig.kubectl(kubectl_program, cluster_id, tmp_path / "config")
             if name in processes(rig.folder) and answers(kubectl, node.node_name):
                 break
-            await asyncio.sleep(0.2)
         else:
             raise AssertionError(f"{name} did not come back: {processes(rig.folder)}")
 
@@ -106,21 +107,32 @@ def answers(kubectl: Kubectl, node: str) -> bool:
 
 
 async def leaves_nothing(rig: KwokRig, cluster_id: str) -> None:
-    """Also when the process that was to delete it ended before it had."""
     with pytest.raises(Transient, match="1 control planes at most"):
         await rig.provider.create_control_plane(rig.new_id(), "one-too-many")
     assert not await rig.provider.delete_control_plane(cluster_id)
     assert await rig.provider.list_control_planes() == [cluster_id]
-    await rig.kwok.close()
-    again = KwokRig(rig.folder)
-    await again.kwok.begin()
+    for _ in range(150):
+        if await rig.provider.delete_control_plane(cluster_id):
+            break
+        await asyncio.sleep(0.1)
+    assert await rig.provider.control_plane(cluster_id) is None
+    assert await rig.provider.list_control_planes() == []
+    assert list((rig.folder / "clusters").iterdir()) == []
+    assert processes(rig.folder) == []
+
+
+async def test_a_deletion_that_was_cut_short_is_finished_at_the_next_start(tmp_path: Path) -> None:
+    rig = KwokRig(tmp_path / "kwok")
+    folder = rig.folder / "clusters" / rig.new_id()
+    folder.mkdir(parents=True)
+    (folder / "cluster.json").write_text('{"cluster_id": "...", "name": "half-gone"}')
+    (folder / "deleted").touch()
+    await rig.kwok.begin()
     try:
-        for _ in range(100):
-            if await again.provider.delete_control_plane(cluster_id):
+        for _ in range(50):
+            if not folder.exists():
                 break
             await asyncio.sleep(0.1)
-        assert await again.provider.list_control_planes() == []
-        assert not (rig.folder / "clusters" / cluster_id).exists()
-        assert processes(rig.folder) == []
+        assert await rig.provider.list_control_planes() == []
     finally:
-        await again.kwok.close()
+        await rig.kwok.close()

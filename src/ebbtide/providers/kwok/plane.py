@@ -96,7 +96,8 @@ class Plane:
                     failures = 0
             except (EbbtideError, OSError) as error:
                 self._ways_in = None
-                self.why = f"its control plane does not start: {error}"
+                first, *_ = str(error).splitlines() or [type(error).__name__]  # a server's log may follow
+                self.why = f"its control plane does not start, and is tried again: {first}"
                 log.warning("control plane does not start", cluster=self.cluster_id, why=str(error))
             failures += 1
             await asyncio.sleep(min(LONGEST_WAIT_S, 2.0 ** min(failures - 1, 10)))

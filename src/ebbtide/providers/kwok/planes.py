@@ -68,7 +68,7 @@ class Planes:
 
     async def close(self) -> None:
         """Stop everything; nothing is lost."""
-        for task in (*self._keeping.values(), *self._going.values()):
+        for task in self._keeping.values():
             task.cancel()
         await asyncio.gather(*self._keeping.values(), *self._going.values(), return_exceptions=True)
         for error in await asyncio.gather(

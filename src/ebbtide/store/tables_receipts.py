@@ -33,6 +33,10 @@ drain_pods = sa.Table(
     sa.Column("gone_at", INSTANT),  # the first fresh read without it
     sa.Column("killed", sa.Boolean, nullable=False, server_default=sa.false()),  # still there at the end
     sa.CheckConstraint("told_by IN ('signal', 'eviction', 'others')", name="told_by_known"),
+    sa.CheckConstraint(
+        "(told_at IS NULL) = (COALESCE(told_by, 'others') = 'others')", name="told_by_somebody"
+    ),
+    sa.CheckConstraint("gone_at IS NULL OR NOT killed AND gone_at >= first_seen_at", name="ended_once"),
 )
 
 # A row for each change of a cluster's preemptible target: with it, how long targets take to be met.

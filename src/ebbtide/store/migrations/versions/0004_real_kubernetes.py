@@ -58,6 +58,14 @@ def _receipts_up() -> None:
         sa.CheckConstraint(
             "told_by IN ('signal', 'eviction', 'others')", name=op.f("ck_drain_pods_told_by_known")
         ),
+        sa.CheckConstraint(
+            "(told_at IS NULL) = (COALESCE(told_by, 'others') = 'others')",
+            name=op.f("ck_drain_pods_told_by_somebody"),
+        ),
+        sa.CheckConstraint(
+            "gone_at IS NULL OR NOT killed AND gone_at >= first_seen_at",
+            name=op.f("ck_drain_pods_ended_once"),
+        ),
         sa.ForeignKeyConstraint(["node_uid"], ["nodes.uid"], name=op.f("fk_drain_pods_node_uid")),
         sa.PrimaryKeyConstraint("node_uid", "pod_uid", name=op.f("pk_drain_pods")),
     )
@@ -196,6 +204,9 @@ def _organizations() -> None:
 
 
 def _operators_tables() -> None:
+    op.add_column("audit_log", sa.Column("of_project_id", sa.Text(), nullable=True))
+    op.create_index("ix_audit_log_of_project", "audit_log", ["of_project_id", "no"])
+    op.create_index("ix_audit_log_at", "audit_log", ["at"])
     op.create_index("ix_nodes_host", "nodes", ["host_id", "no"])
     op.add_column("hosts", sa.Column("state_before", sa.Text(), nullable=True))
     op.add_column("hosts", sa.Column("reason_before", sa.Text(), nullable=True))
@@ -250,6 +261,9 @@ def _without_operators_tables() -> None:
     op.drop_column("hosts", "reason_before")
     op.drop_column("hosts", "state_before")
     op.drop_index("ix_nodes_host", table_name="nodes")
+    op.drop_index("ix_audit_log_at", table_name="audit_log")
+    op.drop_index("ix_audit_log_of_project", table_name="audit_log")
+    op.drop_column("audit_log", "of_project_id")
 
 
 def _without_organizations() -> None:

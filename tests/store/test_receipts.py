@@ -1,4 +1,4 @@
-"""What is written of a drain's pods: twice, in any order, by a visit that comes late; never a contradiction."""
+"""What is written of a drain's pods: twice, in any order, by a visit that comes late: no contradictions."""
 
 from __future__ import annotations
 

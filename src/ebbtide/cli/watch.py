@@ -35,6 +35,8 @@ _STYLES = {
     "EbbtideNodeLost": "red",
     "EbbtideNodeFailed": "red",
     "EbbtideGraceExpired": "red",
+    "EbbtideBudgetOverridden": "yellow",
+    "EbbtidePodArrived": "yellow",
 }
 
 

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -18,7 +19,7 @@ from ebbtide.drivers.kubernetes.driver import KubernetesDriver
 from ebbtide.drivers.kubernetes.fresh import Fresh
 from ebbtide.errors import BadInput
 from ebbtide.kube.errors import KubeError, Unreachable
-from tests.drivers.fake_api import NODES, PODS, SECRETS, Call, Json, refusal
+from tests.drivers.fake_api import EVENTS, NODES, PODS, SECRETS, Call, Json, refusal
 from tests.drivers.kubernetes_rig import BUSY, CLUSTER, NODE, PATH, WEBHOOK, Rig, go_on, stop_at
 
 
@@ -120,7 +121,15 @@ async def test_a_notice_cordons_first_and_says_until_when(rig: Rig) -> None:
     }
     (mark,) = [one for one in rig.node["status"]["conditions"] if one["type"] == marks.CONDITION_DRAINING]
     assert (mark["status"], mark["reason"]) == ("True", "TogetherPreempted")
+    assert mark["message"] == "for beta; its pods have until 2026-01-01T00:05:00Z"
     assert rig.api.reasons(NODE.name) == ["TogetherPreempted", "TogetherPreemptionNotified"]
+
+
+async def test_a_deadline_that_was_said_is_not_said_again(rig: Rig) -> None:
+    rig.notice = replace(rig.notice, message="gone at 2026-01-01T00:05:00Z at the latest")
+    await rig.notify()
+    said = {one["message"] for path, one in rig.api.things.items() if path.startswith(EVENTS)}
+    assert said == {rig.notice.message}
 
 
 async def test_h4_a_cordon_that_fails_once_is_an_error_and_nothing_was_announced(rig: Rig) -> None:

@@ -39,10 +39,9 @@ class Announcing:
         condition = nodes.draining(node, notice, self._clock.now())
         if condition is None:  # it comes last, so all the rest is there
             return
-        until = rfc3339(notice.deadline)
-        message = f"{notice.message}; its pods have until {until}"
+        message, key = nodes.sentence(notice), f"{ref.uid}/{rfc3339(notice.deadline)}"
         for reason in events.reasons(notice.reason, aliases=self._aliases):
-            await self._post(client, node, "Node", reason, message, f"{ref.uid}/{until}")
+            await self._post(client, node, "Node", reason, message, key)
         await access.mark(condition)
 
     async def joined(self, client: KubeClient, ref: NodeRef, node: Json) -> None:

@@ -98,6 +98,13 @@ def admission(node: Json) -> Json | None:
     return {**change, "metadata": {"finalizers": [*finalizers, marks.FINALIZER]}} if hold else change
 
 
+def sentence(notice: Notice) -> str:
+    """Why, and until when."""
+    until = rfc3339(notice.deadline)
+    told = notice.message if until in notice.message else f"{notice.message}; its pods have until {until}"
+    return told[:_LONGEST_MESSAGE]
+
+
 def announcement(node: Json, notice: Notice) -> Json | None:
     """Cordon, and say until when and why: one patch."""
     wanted = {
@@ -111,7 +118,7 @@ def announcement(node: Json, notice: Notice) -> Json | None:
 
 def draining(node: Json, notice: Notice, now: datetime) -> Json | None:
     """The condition that says so, for whoever looks at conditions."""
-    message = f"until {rfc3339(notice.deadline)}: {notice.message}"[:_LONGEST_MESSAGE]
+    message = sentence(notice)
     present = objects.condition(node, marks.CONDITION_DRAINING)
     known = (present.get("status"), present.get("reason"), present.get("message"))
     if known == ("True", str(notice.reason), message):
@@ -144,7 +151,8 @@ def announced(node: Json) -> tuple[str, str] | None:
     if not isinstance(written, str):
         return None
     reason, _, message = written.partition(": ")
-    return reason, f"{message}; until {objects.notes(node).get(marks.ANNOTATION_DEADLINE)}"
+    until = str(objects.notes(node).get(marks.ANNOTATION_DEADLINE, ""))
+    return reason, message if until in message else f"{message}; until {until}"
 
 
 def taken_back(node: Json, reason: str) -> Json | None:

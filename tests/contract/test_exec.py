@@ -16,7 +16,6 @@ import pytest
 
 from ebbtide.backends.exec import programs
 from ebbtide.errors import StartupError
-from ebbtide.providers import exec as exec_provider
 from ebbtide.providers.base import InstanceState, OutOfCapacity, Permanent, ProviderError, Transient
 from ebbtide.providers.exec import NEEDED, ExecProvider
 from ebbtide.providers.programs import Program
@@ -267,11 +266,10 @@ async def test_one_program_at_a_time_runs_for_a_node(script: Script) -> None:
     assert str(results[1]) == "another program runs for this node"
 
 
-async def test_so_many_at_once_and_no_more(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exec_provider, "SLOT_WAIT_S", 0.2)
+async def test_so_many_at_once_and_no_more(script: Script) -> None:
     slow = "time.sleep(2)\n" + answers(UP)
     rig = a_rig(script, create=slow)
-    provider = ExecProvider(rig.programs, rig.memory, at_once=1)
+    provider = ExecProvider(rig.programs, rig.memory, at_once=1, slot_wait_s=0.2)
     first = asyncio.create_task(provider.create(rig.order("h1")))
     await asyncio.sleep(0.5)
     with pytest.raises(Transient, match="1 programs run already"):
@@ -409,7 +407,7 @@ def _settings(**changes: Any) -> Settings:
     [
         ({"exec_create": "", "exec_delete": ""}, "set EBBTIDE_EXEC_CREATE, EBBTIDE_EXEC_DELETE to the path"),
         ({"exec_create": "run 'x"}, 'EBBTIDE_EXEC_CREATE="run \'x" cannot be read as a command line'),
-        ({"exec_limit_s": 50}, "EBBTIDE_EXEC_LIMIT_S=50 must be from 1 to 15 s less than the lease"),
+        ({"exec_limit_s": 50}, "EBBTIDE_EXEC_LIMIT_S=50 must be from 1 to 20 s less than the lease"),
         ({"exec_limit_s": 0}, "EBBTIDE_EXEC_LIMIT_S=0 must be from 1"),
     ],
 )

@@ -29,7 +29,7 @@ class RackRig(ExecProviderRig):
     def __init__(self, rack: Rack) -> None:
         self.rack = rack
         argv = ["env", f"RACK={rack.folder}", f"PATH={rack.bin}:/usr/bin:/bin"]
-        argv += [sys.executable, str(PROGRAM), str(rack.config)]
+        argv += [sys.executable, "-IS", str(PROGRAM), str(rack.config)]
         super().__init__(dict.fromkeys(VERBS, argv))
 
     async def pass_time(self, seconds: float) -> None:

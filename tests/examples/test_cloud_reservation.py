@@ -27,7 +27,7 @@ globals().update(RESTARTS)
 class CloudRig(ExecProviderRig):
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
-        argv = [sys.executable, str(PROGRAM), str(cloud.config)]
+        argv = [sys.executable, "-IS", str(PROGRAM), str(cloud.config)]
         super().__init__(dict.fromkeys(VERBS, argv))
 
     async def pass_time(self, seconds: float) -> None:

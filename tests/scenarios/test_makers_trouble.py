@@ -79,6 +79,9 @@ async def test_never_while_booting_gives_the_node_up_at_once(database_url: str) 
     await story.passes(300)
     details = await cluster.details()
     assert "this image does not exist" in (details.deleted_nodes[0].why or "")
+    told = [event.message for event in details.events if event.reason == "EbbtideNodeFailed"]
+    assert told
+    assert set(told) == {"the node was given up: its machine did not come up"}  # how is the operator's matter
     (host,) = await story.hosts()
     assert host.state == "quarantined"
     await story.end()

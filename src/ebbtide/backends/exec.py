@@ -14,15 +14,19 @@ from ebbtide.providers.exec import HOLD_MARGIN_S, MOST_LIST_BYTES, NEEDED, SLOT_
 from ebbtide.providers.programs import MOST_ANSWER_BYTES, Program, command_line
 from ebbtide.settings import Settings, variable
 
-_MARGIN_S = SLOT_WAIT_S + HOLD_MARGIN_S + 5  # a visit waits for a place, runs a program, and writes
+_JOIN_DATA_S = 10  # what a visit may take to ask a cluster before it runs a program
+_MARGIN_S = SLOT_WAIT_S + HOLD_MARGIN_S + _JOIN_DATA_S
 
 
 def make(setup: Setup) -> Backend:
     """Programs as the settings name them. Raises StartupError."""
-    clients = Clients()
+    clients, settings = Clients(), setup.settings
     return Backend(
         ExecProvider(
-            programs(setup.settings), StoredMemory(setup.db), at_once=max(1, setup.settings.exec_at_once)
+            programs(settings),
+            StoredMemory(setup.db),
+            at_once=max(1, settings.exec_at_once),
+            slot_wait_s=settings.lease_s - settings.exec_limit_s - HOLD_MARGIN_S - _JOIN_DATA_S,
         ),
         kubernetes(clients, setup),
         storage_of(setup.settings, World(setup.clock)),

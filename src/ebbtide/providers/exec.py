@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict, replace
+from math import ceil
 from typing import Any, TypeVar
 
 from ebbtide.providers.answers import Changes, read_deletion, read_list, read_machine, read_stopped
@@ -32,7 +33,7 @@ T = TypeVar("T")
 NO_CAPACITY, NEVER = 69, 78  # exit codes, as sysexits.h has them; 75 and every other: try again later
 NEEDED = ("create", "delete")  # the others make it better
 VERBS = ("create", "status", "stop", "delete", "list", "reboot")
-SLOT_WAIT_S = 5  # for a place while as many programs run as may
+SLOT_WAIT_S = 5
 HOLD_MARGIN_S = 5  # a run that is killed at its limit is over by then, and what it left is written
 MOST_LIST_BYTES = 16_777_216
 NO_CONTROL_PLANES = "programs make no control planes: import clusters with `ebbtide clusters import`"
@@ -45,12 +46,21 @@ class ExecProvider:
               is up, and is believed from then on. Without `stop`, delete stops. Without `list`, what is
               remembered is listed. Without `reboot` machines are not restarted in place.
     at_once:  so many programs that act may run at once, and so many that look
+    slot_wait_s: how long one waits for its place while so many run
     """
 
-    def __init__(self, programs: Mapping[str, Program], memory: Memory, *, at_once: int) -> None:
+    def __init__(
+        self,
+        programs: Mapping[str, Program],
+        memory: Memory,
+        *,
+        at_once: int,
+        slot_wait_s: float = SLOT_WAIT_S,
+    ) -> None:
         self._programs = programs
         self._memory = memory
         self._at_once = at_once
+        self._slot_wait_s = slot_wait_s
         self._acts = asyncio.Semaphore(at_once)
         self._looks = asyncio.Semaphore(at_once)
 
@@ -172,13 +182,13 @@ class ExecProvider:
                 await self._memory.note(held, noted)
 
     def _hold_s(self, verb: str) -> int:
-        return self._programs[verb].limit_s + SLOT_WAIT_S + HOLD_MARGIN_S
+        return self._programs[verb].limit_s + ceil(self._slot_wait_s) + HOLD_MARGIN_S
 
     @contextlib.asynccontextmanager
     async def _slot(self, slots: asyncio.Semaphore) -> AsyncIterator[None]:
         """One of the places for programs. Raises Transient when none comes free in time."""
         try:
-            async with asyncio.timeout(SLOT_WAIT_S):
+            async with asyncio.timeout(self._slot_wait_s):
                 await slots.acquire()
         except TimeoutError:
             raise Transient(f"{self._at_once} programs run already, and none ended in time") from None

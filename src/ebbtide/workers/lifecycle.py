@@ -41,6 +41,7 @@ log = structlog.get_logger()
 
 BACKOFF_DOUBLINGS = 4
 RETURN_LIMIT_S = 600  # beyond its pool's turn-over time: then a host that left is counted as broken
+NOT_UP = "its machine did not come up"
 LONGEST_LOOK_S = 10  # between two looks at a machine that is coming, or being wiped
 
 
@@ -113,8 +114,9 @@ class Lifecycle(SingleVisits):
         What went on for too long is the host's fault only if other machines of its pool came up meanwhile: an
         outage of whatever makes them quarantines nobody.
         """
+        told = NOT_UP if isinstance(refusal, ProviderError) else None
         if isinstance(refusal, OutOfCapacity | Permanent):
-            return await self._give_up(visit, node, refusal.message)
+            return await self._give_up(visit, node, refusal.message, told=told)
         limit_s = self._settings.join_limit_s
         if self._db.clock.now() < node.placed_at + timedelta(seconds=limit_s):
             raise refusal
@@ -122,7 +124,7 @@ class Lifecycle(SingleVisits):
             others = await reading.came_up_since(tx, node.pool, node.placed_at)
         fault = others and isinstance(refusal, ProviderError)
         why = f"{refusal.message}; given up after {limit_s} s"
-        return await self._give_up(visit, node, why, hosts_fault=fault)
+        return await self._give_up(visit, node, why, hosts_fault=fault, told=told)
 
     async def _boot(self, visit: Visit, node: NodeRow) -> Answer:
         try:
@@ -130,7 +132,7 @@ class Lifecycle(SingleVisits):
         except ProviderError as refusal:
             return await self._refused(visit, node, refusal)
         if instance is None or instance.state in (InstanceState.FAILED, InstanceState.STOPPED):
-            return await self._give_up(visit, node, _failure(instance))
+            return await self._give_up(visit, node, _failure(instance), told=NOT_UP)
         if instance.state is InstanceState.UP:
 
             async def write(tx: Tx) -> Outcome:
@@ -215,8 +217,12 @@ class Lifecycle(SingleVisits):
             )
             return await self._moved(tx, visit, move, Outcome(f"draining: {why}", tx.now))
 
-    async def _give_up(self, visit: Visit, node: NodeRow, why: str, *, hosts_fault: bool = True) -> Outcome:
+    async def _give_up(
+        self, visit: Visit, node: NodeRow, why: str, *, hosts_fault: bool = True, told: str | None = None
+    ) -> Outcome:
         """Send a node back that did not come up.
+
+        told: what its tenant reads instead of `why`, which may be the operator's own programs' words.
 
         The host is tried again, or quarantined; the cluster's filling backs off. A machine that came up and
         did not join counts against its host only where other nodes run: else one broken cluster would take
@@ -227,7 +233,7 @@ class Lifecycle(SingleVisits):
                 node.uid,
                 node.phase,
                 Phase.REMOVING,
-                event=events.failed(why, tx.now),
+                event=events.failed(told or why, tx.now),
                 end_reason=EndReason.FAILED,
                 why=why,
             )

@@ -15,9 +15,9 @@ from ebbtide import assembly
 from ebbtide.assembly import System
 from ebbtide.clock import AnchoredClock
 from ebbtide.core.nodes import ComputeClass, Phase
-from ebbtide.drivers.base import Driver, NodeRef
+from ebbtide.drivers.base import Driver, NodeRef, Watcher
 from ebbtide.drivers.kubernetes.driver import KubernetesDriver
-from ebbtide.kube.client import Clients
+from ebbtide.kube.client import Clients, KubeClient
 from ebbtide.providers.base import ControlPlane, Instance, InstanceOrder, Provider
 from ebbtide.services.details import Caller, ClusterOrder, NodeDetails, Replay, Role
 from ebbtide.services.fleet_file import parse
@@ -52,9 +52,10 @@ SETTINGS = Settings(
 class _OnePlane:
     """The machines of provider `kwok`, all in the one control plane that is there already."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, door: Callable[[str], str]) -> None:
         self._kwok = place.machines.kwok
         self._place = place
+        self._door = door
 
     async def create(self, order: InstanceOrder) -> Instance:
         self._place.orders[order.node_uid] = order
@@ -67,7 +68,10 @@ class _OnePlane:
 
     async def control_plane(self, cluster_id: str) -> ControlPlane | None:
         found = await self._kwok.control_plane(self._place.cluster.cluster_id)
-        return replace(found, cluster_id=cluster_id) if found else None
+        if found is None:
+            return None
+        ours = self._door(found.driver_kubeconfig) if found.driver_kubeconfig else None
+        return replace(found, cluster_id=cluster_id, driver_kubeconfig=ours)
 
     async def delete_control_plane(self, cluster_id: str) -> bool:
         return True
@@ -176,14 +180,23 @@ async def running(
     hosts: int,
     target: int,
     driver: Callable[[Driver], Driver] = lambda plain: plain,
+    settings: Settings = SETTINGS,
+    watcher: Callable[[Clients], Watcher] | None = None,
+    door: Callable[[str], str] = lambda kubeconfig: kubeconfig,
+    client: Callable[[str], KubeClient] = KubeClient,
 ) -> AsyncIterator[Live]:
-    """A system with so many hosts and a cluster that wants so many preemptible nodes besides one standard."""
+    """A system with so many hosts and a cluster that wants so many preemptible nodes besides one standard.
+
+    watcher: what it hears of the cluster early; nothing if not given
+    door, client: the kubeconfig with which our account comes in, and the client that uses it
+    """
     await place.clear()
     place.machines.kwok.set_habits({POOL: FAST})
-    clients, clock = Clients(), AnchoredClock()
+    clients, clock = Clients(client), AnchoredClock()
     driven = driver(KubernetesDriver(clients, clock))
-    provider: Provider = _OnePlane(place)  # type: ignore[assignment]  # the rest is the other's
-    system = assembly.build(SETTINGS, database_url, clock=clock, provider=provider, driver=driven, alone=True)
+    provider: Provider = _OnePlane(place, door)  # type: ignore[assignment]  # the rest is the other's
+    system = assembly.build(settings, database_url, clock=clock, provider=provider, driver=driven, alone=True)
+    system.backend.watcher = watcher(clients) if watcher else None
     stop = asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
     try:

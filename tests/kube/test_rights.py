@@ -76,3 +76,16 @@ def test_secrets_are_reached_in_one_namespace_only() -> None:
     assert str(Right("delete", "coordination.k8s.io", "leases", "", "kube-node-lease")) == (
         "delete leases in kube-node-lease"
     )
+
+
+def test_bindings_of_others_stay_theirs() -> None:
+    """What lets machines join is about groups of Kubernetes' own."""
+    objects = manifests(Account.user("tide"), joining=True)
+    groups = {
+        subject["name"]
+        for each in _of_kind(objects, "ClusterRoleBinding")
+        if each["metadata"]["name"].startswith("kubeadm:")
+        for subject in each["subjects"]
+    }
+    assert groups == {"system:bootstrappers:kubeadm:default-node-token", "system:nodes"}
+    assert len(manifests(Account.user("tide"))) == len(objects) - 3

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ebbtide.clock import AnchoredClock
-from ebbtide.kube.client import KubeClient, PatchKind
+from ebbtide.kube.client import KubeClient
 from ebbtide.kube.controlplane import ControlPlane
 from ebbtide.kube.doctor import Finding, Verdict, examine
-from tests.live.rights_bed import Bed, kubeconfig_of
+from ebbtide.kube.rights import Account, apply, manifests, path_of
+from tests.live.rights_bed import Bed, becomes, kubeconfig_of
 
 
 async def look(client: KubeClient, kubeconfig: str = "") -> dict[str, Finding]:
@@ -80,25 +81,16 @@ async def test_an_account_without_rights(plane_alone: ControlPlane) -> None:
 
 
 async def test_tokens_that_lead_to_certificates(bed: Bed) -> None:
-    """The two bindings that kubeadm makes."""
-    base = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-    group = "system:bootstrappers:kubeadm:default-node-token"
-    roles = ("system:node-bootstrapper", "system:certificates.k8s.io:certificatesigningrequests:nodeclient")
-    for name, role in zip(("asks", "approved"), roles, strict=True):
-        binding = {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-            "subjects": [{"kind": "Group", "name": group, "apiGroup": "rbac.authorization.k8s.io"}],
-        }
-        await bed.admin.patch(f"{base}/{name}", binding, kind=PatchKind.APPLY, fieldManager="test")
+    """What `ebbtide kube manifests --joining` prints is all that was missing."""
+    with_joining, without = (manifests(Account.user("ebbtide"), joining=each) for each in (True, False))
+    bindings = [each for each in with_joining if each not in without]
+    await apply(bed.admin, bindings)
     try:
-        for _ in range(100):
-            found = await look(bed.admin)
-            if found["joining"].verdict is Verdict.OK:
-                break
-        assert found["joining"].verdict is Verdict.OK
+
+        async def is_well() -> bool:
+            return (await look(bed.admin))["joining"].verdict is Verdict.OK
+
+        await becomes(is_well, "tokens lead to certificates")
     finally:
-        for name in ("asks", "approved"):
-            await bed.admin.delete(f"{base}/{name}")
+        for each in bindings:
+            await bed.admin.delete(path_of(each))

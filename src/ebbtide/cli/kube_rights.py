@@ -47,6 +47,10 @@ def manifests(
     guard: Annotated[
         bool, typer.Option("--guard", help="Add the policy that keeps Ebbtide's marks on nodes its own.")
     ] = False,
+    joining: Annotated[
+        bool,
+        typer.Option("--joining", help="Add what lets machines join by a token, as kubeadm sets it up."),
+    ] = False,
 ) -> None:
     """Print what gives Ebbtide its rights in a cluster, for `kubectl apply --filename=-`."""
     import yaml
@@ -62,7 +66,7 @@ def manifests(
         if user
         else rights.Account.service_account(service_account or "ebbtide-system/ebbtide")
     )
-    objects = rights.manifests(account, explicit=placement == "explicit", guard=guard)
+    objects = rights.manifests(account, explicit=placement == "explicit", guard=guard, joining=joining)
     told = _KUBECONFIG if account.namespace else _ACCOUNT_OF
     print("# Applied with `kubectl apply --filename=FILE`,")
     for line in told.format(name=account.name, namespace=account.namespace).splitlines():

@@ -93,13 +93,17 @@ class Right:
         return f"{self.verb} {what}{named}{where}"
 
 
-def manifests(account: Account, *, explicit: bool = False, guard: bool = False) -> list[Json]:
+def manifests(
+    account: Account, *, explicit: bool = False, guard: bool = False, joining: bool = False
+) -> list[Json]:
     """All objects, in the order in which they are to be applied.
 
     explicit: with the policy that lets pods which select the class onto tainted preemptible nodes
     guard:    with the policy that keeps our marks on nodes ours
+    joining:  with what lets machines join by a bootstrap token, where kubeadm did not set it up
     """
     names = ["rights", "limits", "flow"] + ["placement-explicit"] * explicit + ["guard"] * guard
+    names += ["joining"] * joining
     objects = list(_service_account(account)) if account.namespace else []
     for name in names:
         objects += [_filled(each, account) for each in _read(name, account)]
@@ -177,8 +181,8 @@ def _service_account(account: Account) -> Iterator[Json]:
 
 
 def _filled(thing: Json, account: Account) -> Json:
-    """With the account as its subject, if it has subjects."""
-    if thing["kind"].endswith("Binding") and "subjects" in thing:
+    """With the account as its subject, where the place for it is empty."""
+    if thing.get("subjects") == []:
         return {**thing, "subjects": [account._bound()]}
     if thing["kind"] == "FlowSchema":
         rules = [{**rule, "subjects": [account._in_flows()]} for rule in thing["spec"]["rules"]]

@@ -12,7 +12,9 @@ from ebbtide.kube.errors import Forbidden, NotFound
 _GROUP = "system:bootstrappers:kubeadm:default-node-token"  # of the tokens that Ebbtide makes
 _INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-_KUBEADM = "`kubeadm init phase bootstrap-token` sets it up; machines that join otherwise do not need it"
+_KUBEADM = (
+    "`ebbtide kube manifests --joining` prints what is missing; machines that join otherwise need it not"
+)
 
 
 async def machines_may_join(client: KubeClient, seen: Seen) -> list[Finding]:

@@ -112,10 +112,22 @@ def test_programs_that_are_not_there(
     monkeypatch.setenv("EBBTIDE_PROVIDER", "simulated")
     found = results(run("doctor", "--json"))
     assert (found["stop"], found["list"], found["provider"]) == ("problem", "problem", "warning")
-    monkeypatch.delenv("EBBTIDE_EXEC_LIST")
+    monkeypatch.delenv("EBBTIDE_EXEC_DELETE")
     ran = run("doctor")
     assert ran.code == 1
-    assert "EBBTIDE_EXEC_LIST" in ran.out
+    assert "EBBTIDE_EXEC_DELETE" in ran.out
+
+
+def test_two_verbs_are_enough(run: Run, program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for verb in ("STATUS", "STOP", "LIST"):
+        monkeypatch.delenv(f"EBBTIDE_EXEC_{verb}")
+    ran = run("doctor", "--json")
+    assert ran.code == 0
+    found = results(ran)
+    assert found == {
+        "create": "ok", "delete": "ok", "status": "note", "stop": "note", "list": "note", "reboot": "note",
+    }  # fmt: skip
+    assert not (program.parent / "asked").exists()
 
 
 def answers(stub: Stub, role: str = "operator", **cluster: object) -> None:

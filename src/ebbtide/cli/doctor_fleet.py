@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from ebbtide.client import Client, Json
     from ebbtide.providers.programs import Program
 
+# Verbs that are not needed, and what it means to be without.
+_WITHOUT = {
+    "status": "a machine that dies is noticed only when its Node falls silent",
+    "stop": "a node past its deadline stays, cordoned, until its host is wiped",
+    "list": "machines that nobody remembers are not found",
+    "reboot": "remediations that restart a machine fail with a sentence",
+}
 _ANY_POOL = "default"  # what `list` is asked for where no fleet file names pools
 
 
@@ -57,16 +64,18 @@ async def programs(environment: Mapping[str, str], pools: Sequence[str]) -> list
     except StartupError as error:
         return [problem("programs", error.message, "set what is missing in the server's environment")]
     found = [_executable(verb, str(getattr(settings, f"exec_{verb}"))) for verb in named]
-    if "reboot" not in named:
-        do = "set EBBTIDE_EXEC_REBOOT if machines can be restarted in place; without it they are replaced"
-        found.append(note("reboot", "there is no program for it", do))
+    found += [
+        note(verb, "there is no program for it", f"{why}; EBBTIDE_EXEC_{verb.upper()} names one")
+        for verb, why in _WITHOUT.items()
+        if verb not in named
+    ]
     if settings.provider != "exec":
         do = "set EBBTIDE_PROVIDER=exec for the server: it uses no programs otherwise"
         found.append(warning("provider", f"EBBTIDE_PROVIDER is {settings.provider}", do))
     if "list" not in named:
         do = "set EBBTIDE_EXEC_LIST, so that machines that nobody asked for are found and ended"
         return [*found, note("list", "there is no program for it", do)]
-    if any(each.check == "list" and each.do for each in found):
+    if "list" not in named or any(each.check == "list" and each.do for each in found):
         return found
     return found + [await _list(named["list"], pool) for pool in pools or [_ANY_POOL]]
 

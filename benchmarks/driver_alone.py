@@ -26,6 +26,7 @@ from _common import Options, Report, Result, median, options
 from _mock_api import names
 from _watching import kubeconfig
 
+from ebbtide.cli.listening import settled
 from ebbtide.clock import AnchoredClock
 from ebbtide.core.drain import PodOrder
 from ebbtide.drivers.base import ClusterRef, NodeRef, Notice
@@ -119,6 +120,7 @@ async def record(port: int, nodes: int, pods: int) -> list[Request]:
 async def measure(given: Options, report: Report) -> None:
     nodes, pods, rounds = (4, 5, 1) if given.quick else (64, 30, 5)
     report.settings.update(nodes=nodes, pods_per_node=pods, rounds=rounds, in_flight=IN_FLIGHT)
+    settled()  # as our server does when it has started
     with mock(nodes, pods) as port:
         requests = await record(port, nodes, pods)
         ours: list[tuple[float, float]] = []

@@ -13,7 +13,7 @@ from ebbtide import assembly
 from ebbtide.assembly import System
 from ebbtide.cli import logs, output
 from ebbtide.cli.fleet import read_fleet_file
-from ebbtide.cli.listening import listen, server_of, signals, url_of
+from ebbtide.cli.listening import listen, server_of, settled, signals, url_of
 from ebbtide.errors import EbbtideError, StartupError
 from ebbtide.services import fleet_file
 from ebbtide.services.access import IssuedKey
@@ -42,6 +42,7 @@ async def _serve(system: System, listener: socket.socket, proxy_headers: bool) -
             keeping = [asyncio.create_task(system.keep_time()), asyncio.create_task(system.keep_settings())]
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             await server.ready()
+            settled()
             output.note(f"the API listens at {url_of(listener)}; Ctrl-C stops it")
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -83,6 +84,7 @@ async def _work(system: System, fleet: Path | None) -> None:
             for sentence in findings.sentences:
                 output.note(sentence)
             await _apply(system, fleet)
+            settled()
             output.note("the loops run; Ctrl-C stops them")
             await system.run(stop)
     finally:

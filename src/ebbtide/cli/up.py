@@ -21,7 +21,7 @@ from ebbtide.cli.connection import Connection
 from ebbtide.cli.demo.run import demo_settings, tell_story
 from ebbtide.cli.exits import UsageError
 from ebbtide.cli.fleet import packaged_fleet_file, read_fleet_file
-from ebbtide.cli.listening import Server, listen, server_of, signals, url_of
+from ebbtide.cli.listening import Server, listen, server_of, settled, signals, url_of
 from ebbtide.cli.server import DEFAULT_PORT
 from ebbtide.clock import monotonic
 from ebbtide.errors import EbbtideError, StartupError, Unauthenticated
@@ -154,6 +154,7 @@ class _Up:
         ]
         try:
             await self._watched(server.ready(), tasks)
+            settled()
             connection.write(self._options.data / connection.FILE_NAME, found, operator.project_id)
             self._greet(found, findings.sentences)
             if self._options.demo:

@@ -44,6 +44,7 @@ POOLS = (
         for bucket in ("headroom", "external", "draining", "turning_over", "cordoned", "broken")
     ),
     Column("promised", "promised", right=True, rare=True),
+    Column("wipe", lambda pool: pool.get("wipe"), rare=True),
 )
 HOSTS = (
     Column("host", "name"),
@@ -175,7 +176,7 @@ def check(
     """Check a fleet file without a server: prints what it holds, or every mistake with its line."""
     from ebbtide.services import fleet_file
 
-    found = fleet_file.parse(read_fleet_file(file), file.name)
+    found = fleet_file.parse(read_fleet_file(file), str(file))
     rows: list[dict[str, Any]] = [
         {
             "pool": pool.name,

@@ -89,6 +89,9 @@ class Settings:
     pod_events_limit: int = _setting(
         0, "pods of a draining node that get a Kubernetes event of their own, in their namespaces; 0: none"
     )
+    audit_kept_days: int = _setting(
+        0, "entries of the audit log are cleared away after so long; 0: never", live=(0, 36_500)
+    )
     webhook_give_up_s: int = _setting(
         86_400, "an event that no webhook receiver takes is given up after this long", live=(60, 2_592_000)
     )

@@ -70,7 +70,7 @@ SHOWN: list[tuple[str, str, Any, list[str]]] = [
         "usage --by node",
         "GET /v1/usage?by=node",
         samples.USAGE | {"lines": [samples.usage_line(node="gpu-x", microdollars=None)], "unpriced_lines": 1},
-        ["gpu-x", "unpriced", "1 lines have no rate yet"],
+        ["gpu-x", "unpriced", "no rate yet for 1 line"],
     ),
     (
         "projects list",

@@ -182,3 +182,39 @@ class TestSettings:
         stub.on("PATCH /v1/fleet/settings", {"settings": samples.SETTINGS})
         assert online("fleet", "settings", "reset", "cooldown_s").code == 0
         assert stub.last.body == {"set": {}, "reset": ["cooldown_s"]}
+
+
+@pytest.fixture
+def known(stub: Stub) -> Stub:
+    """The stub with one cluster."""
+    stub.on("GET /v1/compute/clusters", {"clusters": [samples.cluster()]})
+    stub.on("GET /v3/whoami", samples.WHOAMI)
+    stub.on("GET /v1/compute/regions", samples.REGIONS)
+    return stub
+
+
+class TestNamesakes:
+    def test_a_name_that_is_taken_is_said_before_the_order(self, known: Stub, online: Run) -> None:
+        known.on("POST /v1/compute/clusters", samples.cluster())
+        ran = online("clusters", "create", "reef", "--region", "r")
+        assert ran.code == 0, ran.err
+        assert f"there is a cluster named 'reef' already ({samples.CLUSTER_ID})" in ran.err
+        assert "named" not in online("clusters", "create", "shoal", "--region", "r").err
+
+    def test_who_cannot_look_orders_all_the_same(self, known: Stub, online: Run) -> None:
+        known.on("POST /v1/compute/clusters", samples.cluster())
+        known.refuse("GET /v1/compute/clusters", 503, "the database is away")
+        assert online("clusters", "create", "reef", "--region", "r").code == 0
+
+
+class TestMoney:
+    def test_amounts_below_each_other_look_alike(self, stub: Stub, online: Run) -> None:
+        lines = [
+            samples.usage_line(cluster_name="much", microdollars=12_340_000, saved_microdollars=0),
+            samples.usage_line(cluster_name="little", microdollars=1_234, saved_microdollars=1_234),
+        ]
+        stub.on("GET /v1/usage?by=cluster", samples.USAGE | {"lines": lines})
+        shown = online("usage").out
+        assert "$12.340000" in shown
+        assert "$0.001234" in shown
+        assert "$12.34 " not in shown

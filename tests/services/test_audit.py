@@ -11,6 +11,7 @@ from itertools import count
 import pytest
 import sqlalchemy as sa
 
+from ebbtide import log
 from ebbtide.core.remediations import Mode, Review
 from ebbtide.errors import EbbtideError
 from ebbtide.log import request_id
@@ -469,3 +470,21 @@ async def test_no_secret_is_told(desk: Desk) -> None:
     hook = await desk.services.webhooks.create(desk.tenant, "https://hooks.example/x", None)
     told = str(await desk.services.audit.read(desk.operator))
     assert [secret for secret in (key.secret, turned.secret, hook.secret) if secret in told] == []
+
+
+async def test_a_tenant_reads_what_an_operator_did_to_its_things_and_not_who(desk: Desk) -> None:
+    other = await desk.office.caller("beta")
+    made = await desk.services.clusters.create(desk.tenant, an_order(), Replay("a"))
+    log.request_id.set("req-of-an-operator")
+    await desk.services.clusters.update(desk.operator, made.id, ClusterChange(num_preemptible_gpus=SIZE))
+    log.request_id.set(None)
+    entry = (await desk.services.audit.read(desk.tenant, limit=1))[0]
+    assert (entry.action, entry.subject, entry.role) == ("cluster.update", made.id, "operator")
+    assert (entry.key_id, entry.project_id, entry.request_id) == (None, None, None)
+    assert entry.after == {"num_gpus": SIZE, "num_preemptible_gpus": SIZE}
+    seen_by_operator = (await desk.services.audit.read(desk.operator, limit=1))[0]
+    assert (seen_by_operator.key_id, seen_by_operator.request_id) == (
+        desk.operator.key_id,
+        "req-of-an-operator",
+    )
+    assert all(one.subject != made.id for one in await desk.services.audit.read(other))

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from ebbtide import assembly
-from ebbtide.errors import BadInput, NotFound
+from ebbtide.errors import BadInput, Conflict, NotFound
 from ebbtide.services.details import ClusterOrder, Replay, Role
 from ebbtide.services.fleet_file import parse
 from ebbtide.settings import Settings
@@ -171,6 +171,46 @@ async def test_who_may_and_what_is_refused(database_url: str) -> None:
         await webhooks.create(acme, "https://hooks.example/", ["Preempted"])
     await webhooks.delete(acme, made.details.id)
     assert await webhooks.list(acme) == ()
+    await simulated.system.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:9/",
+        "http://localhost:9/",
+        "https://hooks.localhost/",
+        "http://[::1]:9/",
+        "http://10.1.2.3/x",
+        "http://192.168.0.1/",
+        "http://169.254.169.254/latest",
+        "http://[fd00::1]/",
+    ],
+)
+async def test_an_address_inside_is_refused_when_it_is_given_unless_it_is_allowed(
+    database_url: str, url: str
+) -> None:
+    for allowed in (False, True):
+        settings = replace(Settings(), webhook_private=allowed)
+        simulated = Simulation(database_url, sender=Receiver(), settings=settings)
+        acme = await simulated.caller("acme")
+        if allowed:
+            assert (await simulated.system.services.webhooks.create(acme, url, None)).details.url == url
+        else:
+            with pytest.raises(BadInput, match="no public address"):
+                await simulated.system.services.webhooks.create(acme, url, None)
+        await simulated.system.close()
+
+
+async def test_twenty_are_twenty_also_at_once(database_url: str) -> None:
+    simulated = await _story(database_url, Receiver())
+    acme, webhooks = await simulated.caller("acme"), simulated.system.services.webhooks
+    answers = await asyncio.gather(
+        *(webhooks.create(acme, f"https://hooks.example/{number}", None) for number in range(26)),
+        return_exceptions=True,
+    )
+    assert sum(isinstance(one, Conflict) for one in answers) == 6
+    assert len(await webhooks.list(acme)) == 20
     await simulated.system.close()
 
 

@@ -75,7 +75,7 @@ async def read_audit(
     before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> FastJSON:
-    """Changes made with the project's keys (operators: with any), the newest first."""
+    """Changes made with the project's keys or to its things (operators: all), the newest first."""
     entries = await context.services.audit.read(caller, before, limit)
     more = entries[-1].number if len(entries) == limit else None
     return FastJSON({"entries": [render_access.audit_entry(each) for each in entries], "next_before": more})

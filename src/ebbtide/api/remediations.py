@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from ebbtide.api import render
 from ebbtide.api.body import check_text, parse_object, read_bytes, read_json
 from ebbtide.api.clusters import replay_of
-from ebbtide.api.context import Asking, Ctx, as_cluster_id
+from ebbtide.api.context import Asking, Context, Ctx, as_cluster_id
 from ebbtide.api.openapi import body_of
 from ebbtide.api.responses import FastJSON
 from ebbtide.api.wire_answers import CONFLICT, ERRORS
@@ -25,6 +25,7 @@ from ebbtide.api.wire_remediations import (
 )
 from ebbtide.core.remediations import Mode, Review, State, Trigger
 from ebbtide.errors import BadInput
+from ebbtide.services.details import Caller
 from ebbtide.services.remediations import Asked
 
 W = TypeVar("W", bound=StrEnum)
@@ -111,16 +112,9 @@ async def approve_remediation(
 ) -> FastJSON:
     """Let a remediation that waits for approval begin, in another mode if that is wanted."""
     body = ApproveRemediation.read(await _read_if_any(request, context.max_body_bytes))
-    found = await context.services.remediations.review(
-        caller,
-        as_cluster_id(cluster_id),
-        instance_id,
-        remediation_id,
-        Review.APPROVE,
-        comment=body.comment,
-        mode=_mode(body.mode) if body.mode else None,
-    )
-    return FastJSON(render.remediation(found))
+    which = (cluster_id, instance_id, remediation_id)
+    mode = _mode(body.mode) if body.mode else None
+    return await _review(context, caller, which, Review.APPROVE, comment=body.comment, mode=mode)
 
 
 @router.post(
@@ -134,15 +128,8 @@ async def reject_remediation(
 ) -> FastJSON:
     """Refuse a remediation that waits for approval."""
     body = RejectRemediation.read(await _read_if_any(request, context.max_body_bytes))
-    found = await context.services.remediations.review(
-        caller,
-        as_cluster_id(cluster_id),
-        instance_id,
-        remediation_id,
-        Review.REJECT,
-        comment=body.comment,
-    )
-    return FastJSON(render.remediation(found))
+    which = (cluster_id, instance_id, remediation_id)
+    return await _review(context, caller, which, Review.REJECT, comment=body.comment)
 
 
 @router.post("/{remediation_id}/cancel", response_class=FastJSON, responses=REVIEWED)
@@ -150,8 +137,22 @@ async def cancel_remediation(
     context: Ctx, caller: Asking, cluster_id: str, instance_id: str, remediation_id: str
 ) -> FastJSON:
     """Take a remediation back that has not begun. A body is not read."""
+    return await _review(context, caller, (cluster_id, instance_id, remediation_id), Review.CANCEL)
+
+
+async def _review(
+    context: Context,
+    caller: Caller,
+    which: tuple[str, str, str],
+    review: Review,
+    *,
+    comment: str | None = None,
+    mode: Mode | None = None,
+) -> FastJSON:
+    """which: the ids of the cluster, the instance and the remediation."""
+    cluster_id, instance_id, remediation_id = which
     found = await context.services.remediations.review(
-        caller, as_cluster_id(cluster_id), instance_id, remediation_id, Review.CANCEL
+        caller, as_cluster_id(cluster_id), instance_id, remediation_id, review, comment=comment, mode=mode
     )
     return FastJSON(render.remediation(found))
 

@@ -120,7 +120,7 @@ class RevokedKey(BaseModel):
 class AuditEntry(BaseModel):
     number: int
     at: datetime
-    key_id: str | None = Field(description="Whose key; null: the server itself.")
+    key_id: str | None = Field(description="Whose key; null: the server itself, or (see `role`) an operator.")
     project_id: str | None
     role: Role | None
     request_id: str | None

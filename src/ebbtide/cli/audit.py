@@ -38,7 +38,7 @@ def _value(value: object) -> str:
 _COLUMNS = (
     Column("no", "number", right=True),
     Column("when", lambda entry: output.clock(entry["at"])),
-    Column("key", lambda entry: entry["key_id"] or "the server"),
+    Column("key", lambda entry: entry["key_id"] or ("an operator" if entry["role"] else "the server")),
     Column("role", "role", wide=True),
     Column("project", "project_id", wide=True),
     Column("action", "action"),
@@ -62,7 +62,7 @@ def audit(
         int | None, typer.Option("--before", metavar="NO", min=1, help="Only changes with a lower number.")
     ] = None,
 ) -> None:
-    """Show changes made with the project's keys (operators: with any key), the newest first."""
+    """Show changes made with the project's keys or to its things (operators: all), the newest first."""
     found: list[Json] = []
     more = before
     while len(found) < limit:

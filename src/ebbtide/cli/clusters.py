@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +12,8 @@ from ebbtide.cli import output
 from ebbtide.cli.exits import UsageError
 from ebbtide.cli.session import Session, command
 from ebbtide.cli.waiting import Progress, until
-from ebbtide.errors import NotFound
+from ebbtide.core.words import many
+from ebbtide.errors import EbbtideError, NotFound
 from ebbtide.ids import is_uuid4
 
 if TYPE_CHECKING:
@@ -108,8 +110,18 @@ def create_cluster(
         "nvidia_version_id": driver or place["driver_versions"][0]["id"],
         "project_id": project or session.client.whoami()["project"]["id"],
     }
+    _warn_of_namesakes(session, name)
     made = session.client.create_cluster(order)
     _finish(session, made, wait=wait, limit_s=timeout)
+
+
+def _warn_of_namesakes(session: Session, name: str) -> None:
+    """Names need not be unique; who gives one twice wants to know before a command asks for an id."""
+    with contextlib.suppress(EbbtideError):  # a remark that cannot be made keeps nobody from ordering
+        found = [str(one["cluster_id"]) for one in session.client.clusters() if one["cluster_name"] == name]
+        if found:
+            told = f"there is a cluster named {name!r} already ({', '.join(found)})"
+            output.note(f"{told}; from now on commands need ids to tell them apart", "yellow")
 
 
 def _choose_region(client: Client, region: str | None, gpu_type: str | None) -> Json:
@@ -215,7 +227,7 @@ def _gone(client: Client, cluster_id: str) -> Progress:
         for node in seen["gpu_worker_nodes"]
         if not seen.get("imported") or views.compute_class(node) == "preemptible"
     ]
-    return Progress(f"deleting: {len(ours)} nodes left", done=False)
+    return Progress(f"deleting: {many(len(ours), 'node')} left", done=False)
 
 
 @command(app, "events")

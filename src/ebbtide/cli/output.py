@@ -132,12 +132,24 @@ def complain(message: str, step: str | None = None) -> None:
         target.print(Text.assemble(("  try: ", "bold"), step))
 
 
-def dollars(microdollars: int | None) -> str | None:
-    """Money to the cent, or as exactly as it must be below one; None stays None (unpriced)."""
+def places_of(amounts: Iterable[int | None]) -> int:
+    """Decimals for amounts that stand below each other: 2, or 6 if one of them needs them."""
+    return max((_places(abs(amount)) for amount in amounts if amount is not None), default=2)
+
+
+def _places(amount: int) -> int:
+    return 2 if amount % 10_000 == 0 or amount >= 1_000_000 else 6
+
+
+def dollars(microdollars: int | None, places: int | None = None) -> str | None:
+    """Money to the cent, or as exactly as it must be below one; None stays None (unpriced).
+
+    places: decimals, where several amounts are to look alike
+    """
     if microdollars is None:
         return None
     sign, amount = ("-", -microdollars) if microdollars < 0 else ("", microdollars)
-    places = 2 if amount % 10_000 == 0 or amount >= 1_000_000 else 6
+    places = _places(amount) if places is None else places
     scale = 10 ** (6 - places)
     units = (amount + scale // 2) // scale
     whole, part = divmod(units, 10**places)

@@ -57,7 +57,8 @@ def up(
             "--drain-window",
             metavar="SECONDS",
             min=1,
-            help="From notice to removal; 300, in the demo 20 or 30.",
+            help="From notice to removal, of this start only (EBBTIDE_DRAIN_WINDOW_S lasts); 300, in the "
+            "demo 20 or 30.",
         ),
     ] = None,
     provider: Annotated[

@@ -10,20 +10,27 @@ from ebbtide.cli import output
 from ebbtide.cli.exits import UsageError
 from ebbtide.cli.output import Column
 from ebbtide.cli.session import Session, command
+from ebbtide.core.words import many
 
 Json = dict[str, Any]
 
-_LINE = (
-    Column("cluster", "cluster_name"),
-    Column("class", "compute_class"),
-    Column("gpu type", "gpu_type"),
-    Column("node time", lambda line: output.span(line["node_seconds"]), right=True),
-    Column("gpu-seconds", lambda line: f"{line['gpu_seconds']:,}", right=True),
-    Column("$/gpu-hour", lambda line: output.dollars(line["microdollars_per_gpu_hour"]), right=True),
-    Column("charge", lambda line: output.dollars(line["microdollars"]) or "unpriced", right=True),
-    Column("saved", lambda line: output.dollars(line["saved_microdollars"]), right=True),
-)
-_NODE = (_LINE[0], Column("node", "node"), *_LINE[1:])
+_MONEY = ("microdollars", "saved_microdollars")
+_TOTALS = ("total_microdollars", "total_saved_microdollars", "total_credit_microdollars")
+
+
+def _columns(places: int, *, by_node: bool) -> tuple[Column, ...]:
+    """places: decimals of every charge, so that they line up and add up to the eye."""
+    return (
+        Column("cluster", "cluster_name"),
+        *((Column("node", "node"),) if by_node else ()),
+        Column("class", "compute_class"),
+        Column("gpu type", "gpu_type"),
+        Column("node time", lambda line: output.span(line["node_seconds"]), right=True),
+        Column("gpu-seconds", lambda line: f"{line['gpu_seconds']:,}", right=True),
+        Column("$/gpu-hour", lambda line: output.dollars(line["microdollars_per_gpu_hour"]), right=True),
+        Column("charge", lambda line: output.dollars(line["microdollars"], places) or "unpriced", right=True),
+        Column("saved", lambda line: output.dollars(line["saved_microdollars"], places), right=True),
+    )
 
 
 def register(app: typer.Typer) -> None:
@@ -54,10 +61,13 @@ def usage(
         raise UsageError(f"--by takes cluster or node, not {by!r}")
     cluster_id = resolve(session.client, cluster)["cluster_id"] if cluster else None
     answer = session.client.usage(since=since, until=until, cluster_id=cluster_id, by=by)
-    session.result(answer, lambda found: _show(found, _NODE if by == "node" else _LINE))
+    session.result(answer, lambda found: _show(found, by_node=by == "node"))
 
 
-def _show(answer: Json, columns: tuple[Column, ...]) -> None:
+def _show(answer: Json, *, by_node: bool) -> None:
+    amounts = [line[name] for line in answer["lines"] for name in _MONEY] + [answer[name] for name in _TOTALS]
+    places = output.places_of(amounts)
+    columns = _columns(places, by_node=by_node)
     output.print_table(answer["lines"], columns, empty="no GPU time was used in that period")
     output.say("")
     sealed = output.clock(answer["sealed_until"])
@@ -65,12 +75,14 @@ def _show(answer: Json, columns: tuple[Column, ...]) -> None:
         [
             ("period", f"{output.clock(answer['from'])} to {output.clock(answer['to'])}"),
             ("final until", sealed or "nothing yet; the meter runs every minute"),
-            ("total", output.dollars(answer["total_microdollars"])),
-            ("saved", output.dollars(answer["total_saved_microdollars"])),
-            ("credits", output.dollars(answer["total_credit_microdollars"] or None)),
+            ("total", output.dollars(answer["total_microdollars"], places)),
+            ("saved", output.dollars(answer["total_saved_microdollars"], places)),
+            ("credits", output.dollars(answer["total_credit_microdollars"] or None, places)),
             (
                 "unpriced",
-                f"{answer['unpriced_lines']} lines have no rate yet" if answer["unpriced_lines"] else None,
+                f"no rate yet for {many(answer['unpriced_lines'], 'line')}"
+                if answer["unpriced_lines"]
+                else None,
             ),
         ]
     )

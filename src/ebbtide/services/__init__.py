@@ -91,7 +91,7 @@ def build(
         wipes=WipeService(db),
         usage=UsageService(db),
         audit=AuditService(db),
-        webhooks=WebhookService(db, ids),
+        webhooks=WebhookService(db, ids, live),
         volumes=VolumeService(db, ids, live),
         metrics=MetricsService(db),
         remediations=RemediationService(db, ids, live),

@@ -128,7 +128,7 @@ class AccessService:
             if not await access.insert_project(tx, row):
                 raise Conflict(f"there is a project {slug!r} already", code="project_exists")
             after = {"slug": slug, "weight": weight, "organization": owner.name}
-            await record(tx, caller, "project.create", row.id, after=after)
+            await record(tx, caller, "project.create", row.id, after=after, of=row.id)
         return _project(row)
 
     async def set_project(
@@ -150,7 +150,7 @@ class AccessService:
                 raise NotFound(f"there is no project {project[:80]!r}", param="project")
             before = {name: getattr(row, name) for name in changes}
             await access.set_project(tx, row.id, **changes)
-            await record(tx, caller, "project.update", row.id, before=before, after=changes)
+            await record(tx, caller, "project.update", row.id, before=before, after=changes, of=row.id)
             changed = await access.project(tx, id_=row.id)
         assert changed is not None
         return _project(changed)
@@ -182,9 +182,8 @@ class AccessService:
                 raise Forbidden("keys are made by admins, up to their own role, or by operators")
             expires_at = _expiry(tx.now, expires_in_days)
             issued = await issue(tx, self._ids, row, role, name=name, expires_at=expires_at)
-            await record(
-                tx, caller, "key.create", issued.details.id, after={"project": row.slug, "role": role}
-            )
+            after = {"project": row.slug, "role": role}
+            await record(tx, caller, "key.create", issued.details.id, after=after, of=row.id)
             return issued
 
     async def rotate_key(self, caller: Caller, key_id: str, overlap_s: int = 3600) -> IssuedKey:
@@ -203,7 +202,8 @@ class AccessService:
                 tx, self._ids, project, Role(old.role), name=old.name, expires_at=old.expires_at
             )
             await access.end_key(tx, old.id, tx.now + timedelta(seconds=overlap_s))
-            await record(tx, caller, "key.rotate", old.id, after={"key": issued.details.id})
+            after = {"key": issued.details.id}
+            await record(tx, caller, "key.rotate", old.id, after=after, of=old.project_id)
             return issued
 
     async def _manageable(self, tx: Tx, caller: Caller, key_id: str) -> KeyRow:
@@ -230,9 +230,8 @@ class AccessService:
         async with self._db.transaction() as tx:
             row = await self._manageable(tx, caller, key_id)
             await access.revoke_key(tx, row.id)
-            await record(
-                tx, caller, "key.revoke", row.id, before={"project_id": row.project_id, "role": row.role}
-            )
+            before = {"project_id": row.project_id, "role": row.role}
+            await record(tx, caller, "key.revoke", row.id, before=before, of=row.project_id)
 
 
 def _expiry(now: datetime, days: int | None) -> datetime | None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from ebbtide import log
 from ebbtide.services.details import Caller
 from ebbtide.store import audit
-from ebbtide.store.audit import Values
+from ebbtide.store.audit import AuditRow, Values
 from ebbtide.store.db import Database, Tx
 
 MOST = 500
@@ -31,16 +31,25 @@ class AuditDetails:
 
 
 async def record(
-    tx: Tx, caller: Caller | None, action: str, subject: str, *, before: Values = None, after: Values = None
+    tx: Tx,
+    caller: Caller | None,
+    action: str,
+    subject: str,
+    *,
+    before: Values = None,
+    after: Values = None,
+    of: str | None = None,
 ) -> None:
     """Write down a change, in its own transaction.
 
-    There is no change without its entry, and no entry without it.
+    There is no change without its entry, and no entry without it. of: the project whose thing it is, which
+    reads of it whoever did it.
     """
     await audit.append(
         tx,
         key_id=caller.key_id if caller else None,
         project_id=caller.project_id if caller else None,
+        of_project_id=of,
         role=caller.role if caller else None,
         request_id=log.request_id.get(),
         action=action,
@@ -57,22 +66,27 @@ class AuditService:
     async def read(
         self, caller: Caller, before: int | None = None, limit: int = 100
     ) -> tuple[AuditDetails, ...]:
-        """Changes made with keys of the caller's project (operators: of all), the newest first."""
+        """Changes made with keys of the caller's project or to its things (operators: all), the newest first.
+
+        Who changed a tenant's things from outside of its project is told as its role only.
+        """
         project_id = None if caller.is_operator else caller.project_id
         async with self._db.read() as tx:
             rows = await audit.read(tx, project_id=project_id, before_no=before, limit=min(limit, MOST))
-        return tuple(
-            AuditDetails(
-                row.no,
-                row.at,
-                row.key_id,
-                row.project_id,
-                row.role,
-                row.request_id,
-                row.action,
-                row.subject,
-                row.before,
-                row.after,
-            )
-            for row in rows
-        )
+        return tuple(_details(row, known=project_id in (None, row.project_id)) for row in rows)
+
+
+def _details(row: AuditRow, *, known: bool) -> AuditDetails:
+    """known: whether the reader may know whose key it was."""
+    return AuditDetails(
+        row.no,
+        row.at,
+        row.key_id if known else None,
+        row.project_id if known else None,
+        row.role,
+        row.request_id if known else None,
+        row.action,
+        row.subject,
+        row.before,
+        row.after,
+    )

@@ -17,6 +17,7 @@ from ebbtide.core import capacity, events, placement, reclaim, shares
 from ebbtide.core.capacity import Candidate, PoolView, Victim
 from ebbtide.core.claims import ClaimKind
 from ebbtide.core.nodes import ComputeClass, DrainKind, EndReason, Phase, first_phase, node_name
+from ebbtide.core.words import many
 from ebbtide.errors import Conflict
 from ebbtide.ids import Ids
 from ebbtide.settings import Settings
@@ -43,7 +44,7 @@ class Demand:
     @property
     def told(self) -> str:
         """What tenants whose nodes are taken read of it: never whom a claim is for."""
-        return self.for_whom if self.kind is ClaimKind.STANDARD else f"a claim of {self.hosts} hosts"
+        return self.for_whom if self.kind is ClaimKind.STANDARD else f"a claim of {many(self.hosts, 'host')}"
 
     @property
     def compute_class(self) -> ComputeClass:
@@ -403,7 +404,7 @@ def _out_of_stock(pool: PoolRow, view: PoolView, hosts: int, reclaimable: int) -
     return Conflict(
         f"out of stock in {pool.region} {pool.gpu_type}: {hosts * size} GPUs asked for, {free * size} free, "
         f"{max(0, leaving) * size} coming free, {reclaimable * size} reclaimable from preemptible nodes. "
-        f"Ask for at most {most * size} GPUs ({most} hosts), or try again later.",
+        f"Ask for at most {most * size} GPUs ({many(most, 'host')}), or try again later.",
         code="out_of_stock",
     )
 
@@ -427,9 +428,8 @@ def _fill_reason(
     if view.lendable > sum(given.values()):
         return f"{wanted}: filling goes on as nodes join"
     if view.cooling:
-        return (
-            f"{wanted}: {view.cooling} hosts in {pool.region} {pool.gpu_type} were just given back and rest"
-        )
+        resting = "was just given back and rests" if view.cooling == 1 else "were just given back and rest"
+        return f"{wanted}: {many(view.cooling, 'host')} in {pool.region} {pool.gpu_type} {resting}"
     held_back = (
         f", {min(view.headroom, view.free_total)} kept as headroom"
         if view.headroom and view.free_total

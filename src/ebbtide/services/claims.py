@@ -8,6 +8,7 @@ from datetime import datetime
 
 from ebbtide.core.claims import ClaimKind
 from ebbtide.core.nodes import EndReason, Phase
+from ebbtide.core.words import many
 from ebbtide.errors import BadInput, Conflict, NotFound
 from ebbtide.services.access import require_operator
 from ebbtide.services.audit import record
@@ -46,8 +47,8 @@ class ClaimService:
                 if seen.args_hash != args_hash:
                     raise Conflict(
                         f"the reference {ref!r} is in use for another claim: that one is {_told(seen)}, "
-                        f"this one would be {hosts} hosts of {pool} for {for_whom!r}. Ask for the same "
-                        f"again, or use another reference. (Their arguments have the hashes "
+                        f"this one would be {many(hosts, 'host')} of {pool} for {for_whom!r}. Ask for the "
+                        f"same again, or use another reference. (Their arguments have the hashes "
                         f"{seen.args_hash} and {args_hash}.)",
                         code="ref_reused",
                     )
@@ -110,7 +111,7 @@ class ClaimService:
 
 
 def _told(row: ClaimRow) -> str:
-    return f"{row.hosts} hosts of {row.pool} for {row.for_whom!r}"
+    return f"{many(row.hosts, 'host')} of {row.pool} for {row.for_whom!r}"
 
 
 async def _by_ref(tx: Tx, ref: str) -> ClaimRow:

@@ -77,7 +77,9 @@ class ClusterSettingsService:
                 )
             await clusters.set_fields(tx, row.id, **changed)
             before = {name: present[name] for name in changed}
-            await record(tx, caller, "cluster.settings", row.id, before=before, after=changed)
+            await record(
+                tx, caller, "cluster.settings", row.id, before=before, after=changed, of=row.project_id
+            )
             return self._details(await cluster_of(tx, caller, cluster_id))
 
         return await self._db.run(work)

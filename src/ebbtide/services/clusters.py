@@ -158,7 +158,7 @@ class ClusterService:
             "num_gpus": order.num_gpus,
             "num_preemptible_gpus": order.num_preemptible_gpus,
         }
-        await record(tx, caller, "cluster.create", cluster_id, after=after)
+        await record(tx, caller, "cluster.create", cluster_id, after=after, of=project_id)
         return cluster_id
 
     async def _give_volume(self, tx: Tx, order: ClusterOrder, cluster_id: str, project_id: str) -> None:
@@ -251,6 +251,7 @@ class ClusterService:
             row.id,
             before=_sizes(row.standard_hosts, row.target_hosts, row.gpus_per_host),
             after=_sizes(standard, target, row.gpus_per_host),
+            of=row.project_id,
         )
         if standard > row.standard_hosts:
             more = standard - row.standard_hosts
@@ -282,8 +283,9 @@ class ClusterService:
             if row.phase in (ClusterPhase.DELETING, ClusterPhase.DELETED):
                 return
             await clusters.move_phase(tx, row.id, row.phase, ClusterPhase.DELETING, deleting_at=tx.now)
-            before = _sizes(row.standard_hosts, row.target_hosts, row.gpus_per_host)
-            await record(tx, caller, "cluster.delete", row.id, before={"name": row.name, **before})
+            sizes = _sizes(row.standard_hosts, row.target_hosts, row.gpus_per_host)
+            before = {"name": row.name, **sizes}
+            await record(tx, caller, "cluster.delete", row.id, before=before, of=row.project_id)
             if row.imported:  # it goes on without us: what runs on our nodes is asked to leave
                 await self._planner.lower_target(tx, pool, row.id, 0)
             else:
@@ -437,6 +439,7 @@ async def _configure(tx: Tx, caller: Caller, row: ClusterRow, sent: Mapping[str,
         row.id,
         before={name: row.echo.get(name) for name in changed},
         after={name: after[name] for name in changed},
+        of=row.project_id,
     )
 
 

@@ -180,7 +180,7 @@ class ImportService:
         if not fields:
             return
         await clusters.set_fields(tx, row.id, **fields)
-        await record(tx, caller, "cluster.renew", row.id, before=before, after=after)
+        await record(tx, caller, "cluster.renew", row.id, before=before, after=after, of=row.project_id)
         await visits.hint(tx, Loop.CLUSTER, [row.id])
         if row.control_plane_ready:
             await visits.hint(tx, Loop.OBSERVATION, [row.id])

@@ -114,7 +114,7 @@ class RemediationService:
             requested_by=caller.key_id,
         )
         after = {"mode": mode.value, "state": state.value, "node": node.name}
-        await record(tx, caller, "remediation.create", made, after=after)
+        await record(tx, caller, "remediation.create", made, after=after, of=cluster.project_id)
         return made
 
     async def list(self, caller: Caller, cluster_id: str, instance_id: str, asked: Asked) -> RemediationPage:
@@ -167,7 +167,7 @@ class RemediationService:
             rules.check_override(mode)
 
         async def work(tx: Tx) -> None:
-            await _cluster(tx, caller, cluster_id)
+            cluster = await _cluster(tx, caller, cluster_id)
             row = await _one(tx, cluster_id, instance_id, remediation_id, for_update=True)
             after = rules.after_review(review, row.state)
             fields: dict[str, object] = {"ended_at": tx.now} if after is State.CANCELLED else {}
@@ -179,7 +179,8 @@ class RemediationService:
             await remediations.move(tx, row.id, row.state, after, **fields)
             before = {"state": row.state.value, "mode": row.mode.value}
             now = {"state": after.value, "mode": (mode or row.mode).value}
-            await record(tx, caller, f"remediation.{review}", row.id, before=before, after=now)
+            action, project_id = f"remediation.{review}", cluster.project_id
+            await record(tx, caller, action, row.id, before=before, after=now, of=project_id)
             await visits.hint(tx, Loop.REMEDIATION, [row.id], clusters=[row.cluster_id])
 
         await self._db.run(work)

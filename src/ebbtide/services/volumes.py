@@ -37,7 +37,7 @@ class VolumeService:
             await insert(tx, order, volume_id=made, project_id=project_id, settings=self._settings)
             await replays.remember(tx, caller, replay, made)
             after = {"name": order.name, "size_tib": order.size_tib}
-            await record(tx, caller, "volume.create", made, after=after)
+            await record(tx, caller, "volume.create", made, after=after, of=project_id)
             return made
 
         return await self.retrieve(caller, await self._db.run(work))
@@ -69,7 +69,7 @@ class VolumeService:
                 raise Conflict(f"the volume is {row.status}; it cannot grow", code="volume_" + row.status)
             await volumes.set_fields(tx, row.id, size_tib=change.size_tib)
             before, after = {"size_tib": row.size_tib}, {"size_tib": change.size_tib}
-            await record(tx, caller, "volume.update", row.id, before=before, after=after)
+            await record(tx, caller, "volume.update", row.id, before=before, after=after, of=row.project_id)
             await visits.hint(tx, Loop.VOLUMES, [row.id])
 
         await self._db.run(work)
@@ -89,7 +89,7 @@ class VolumeService:
                 )
             await volumes.move(tx, row.id, row.status, VolumeStatus.DELETING)
             before = {"name": row.name, "size_tib": row.size_tib}
-            await record(tx, caller, "volume.delete", row.id, before=before)
+            await record(tx, caller, "volume.delete", row.id, before=before, of=row.project_id)
             await visits.hint(tx, Loop.VOLUMES, [row.id])
 
         await self._db.run(work)

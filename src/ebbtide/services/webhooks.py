@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +13,8 @@ from ebbtide.errors import BadInput, Conflict, NotFound
 from ebbtide.ids import Ids
 from ebbtide.services.audit import record
 from ebbtide.services.details import Caller
-from ebbtide.store import webhooks
+from ebbtide.settings import Settings
+from ebbtide.store import access, webhooks
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.webhooks import DeliveryRow, WebhookRow
 
@@ -52,13 +54,14 @@ class DeliveryDetails:
 
 
 class WebhookService:
-    def __init__(self, db: Database, ids: Ids) -> None:
+    def __init__(self, db: Database, ids: Ids, settings: Settings) -> None:
         self._db = db
         self._ids = ids
+        self._settings = settings
 
     async def create(self, caller: Caller, url: str, reasons: Sequence[str] | None) -> NewWebhook:
         """Subscribe the caller's project. Raises BadInput, and Conflict beyond 20 subscriptions."""
-        _check_url(url)
+        _check_url(url, private_allowed=self._settings.webhook_private)
         known = [reason.value for reason in Reason]
         for reason in reasons or ():
             if reason not in known:
@@ -68,6 +71,7 @@ class WebhookService:
         webhook_id, secret = self._ids.uuid4(), SECRET_PREFIX + self._ids.secret()
 
         async def work(tx: Tx) -> WebhookRow:
+            await access.lock_project(tx, caller.project_id)
             if len(await webhooks.of_project(tx, caller.project_id)) >= MOST:
                 raise Conflict(f"a project has {MOST} webhooks at most; delete one", code="too_many_webhooks")
             await webhooks.insert(
@@ -106,7 +110,7 @@ class WebhookService:
             return tuple(_delivery(one) for one in await webhooks.latest(tx, row.id, limit))
 
 
-def _check_url(url: str) -> None:
+def _check_url(url: str, *, private_allowed: bool) -> None:
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -118,6 +122,22 @@ def _check_url(url: str) -> None:
         raise BadInput(
             "the URL may have no user name, password or fragment; requests are signed", param="url"
         )
+    if not private_allowed and _is_inside(parts.hostname):
+        raise BadInput(
+            f"{parts.hostname[:80]} is no public address, and would never be spoken to; give one that is",
+            param="url",
+        )
+
+
+def _is_inside(host: str) -> bool:
+    """Whether the host is plainly no public address. Where names lead to is looked at with each delivery."""
+    name = host.rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return not ipaddress.ip_address(name).is_global
+    except ValueError:
+        return False
 
 
 async def _visible(tx: Tx, caller: Caller, webhook_id: str) -> WebhookRow:

@@ -10,6 +10,7 @@ from ebbtide.core.capacity import PoolView
 from ebbtide.core.clusters import ClusterPhase
 from ebbtide.core.events import rfc3339
 from ebbtide.core.nodes import ComputeClass, Phase
+from ebbtide.core.words import many
 from ebbtide.errors import NotFound
 from ebbtide.services.access import require_operator
 from ebbtide.services.details import Caller
@@ -245,7 +246,7 @@ def _of_plane(visit: WhyVisit | None) -> Iterator[str]:
 def _told(claim: WhyClaim) -> str:
     """A standard claim says what it is for itself; others are known by their reference."""
     name = f" {claim.ref!r}" if claim.ref else ""
-    return f"the {claim.kind} claim{name} of {claim.hosts} hosts for {claim.for_whom} ({claim.state})"
+    return f"the {claim.kind} claim{name} of {many(claim.hosts, 'host')} for {claim.for_whom} ({claim.state})"
 
 
 def _of_visit(visit: WhyVisit | None) -> Iterator[str]:

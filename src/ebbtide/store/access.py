@@ -154,6 +154,13 @@ class OrderedRow:
     preemptible_gpus_limit: int | None
 
 
+async def lock_project(tx: Tx, project_id: str) -> None:
+    """Let those who count what a project has, to add to it, wait for each other."""
+    await tx.conn.execute(
+        sa.text("SELECT 1 FROM projects WHERE id = :id FOR NO KEY UPDATE"), {"id": project_id}
+    )
+
+
 async def lock_usage(tx: Tx, project_id: str) -> OrderedRow:
     """Lock a project and count what its clusters order. Clusters that are being deleted count no more."""
     await tx.conn.execute(

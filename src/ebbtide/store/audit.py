@@ -17,12 +17,16 @@ Values = Mapping[str, Any] | None
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """One change. before and after hold only what changed; None where there was or is nothing."""
+    """One change. before and after hold only what changed; None where there was or is nothing.
+
+    project_id: of the key. of_project_id: whose thing was changed
+    """
 
     no: int
     at: datetime
     key_id: str | None
     project_id: str | None
+    of_project_id: str | None
     role: str | None
     request_id: str | None
     action: str
@@ -36,6 +40,7 @@ async def append(
     *,
     key_id: str | None,
     project_id: str | None,
+    of_project_id: str | None,
     role: str | None,
     request_id: str | None,
     action: str,
@@ -48,6 +53,7 @@ async def append(
             at=tx.now,
             key_id=key_id,
             project_id=project_id,
+            of_project_id=of_project_id,
             role=role,
             request_id=request_id,
             action=action,
@@ -59,10 +65,25 @@ async def append(
 
 
 async def read(tx: Tx, *, project_id: str | None, before_no: int | None, limit: int) -> list[AuditRow]:
-    """Entries of a project, or of all, the newest first, below number `before_no`."""
-    query = sa.select(audit_log).order_by(audit_log.c.no.desc()).limit(limit)
+    """Entries of a project, or of all, the newest first, below number `before_no`.
+
+    A project's: what was done with its keys, and what anybody did to its things.
+    """
+    query = (
+        sa.select(*(audit_log.c[name] for name in AuditRow.__slots__))
+        .order_by(audit_log.c.no.desc())
+        .limit(limit)
+    )
     if project_id is not None:
-        query = query.where(audit_log.c.project_id == project_id)
+        query = query.where(
+            sa.or_(audit_log.c.project_id == project_id, audit_log.c.of_project_id == project_id)
+        )
     if before_no is not None:
         query = query.where(audit_log.c.no < before_no)
     return [AuditRow(**row._mapping) for row in await tx.conn.execute(query)]
+
+
+async def forget_older(tx: Tx, before: datetime) -> int:
+    """Drop entries from before the instant; answer how many."""
+    result = await tx.conn.execute(sa.delete(audit_log).where(audit_log.c.at < before))
+    return result.rowcount

@@ -126,7 +126,8 @@ audit_log = sa.Table(
     sa.Column("no", sa.BigInteger, sa.Identity(always=True), primary_key=True),
     sa.Column("at", INSTANT, nullable=False),
     sa.Column("key_id", sa.Text),  # null: the system itself
-    sa.Column("project_id", sa.Text),
+    sa.Column("project_id", sa.Text),  # the key's
+    sa.Column("of_project_id", sa.Text),  # whose thing it is; null: nobody's but the operator's
     sa.Column("role", sa.Text),
     sa.Column("request_id", sa.Text),
     sa.Column("action", sa.Text, nullable=False),
@@ -134,4 +135,6 @@ audit_log = sa.Table(
     sa.Column("before", JSONB),
     sa.Column("after", JSONB),
     sa.Index("ix_audit_log_project", "project_id", "no"),
+    sa.Index("ix_audit_log_of_project", "of_project_id", "no"),
+    sa.Index("ix_audit_log_at", "at"),
 )

@@ -13,6 +13,7 @@ from ebbtide.core.drain import DrainState, next_step
 from ebbtide.core.hosts import HostState
 from ebbtide.core.nodes import DrainKind, EndReason, Phase
 from ebbtide.core.remediations import Mode, State
+from ebbtide.core.words import many
 from ebbtide.drivers.base import Driver, DriverError, NodeRef, Notice
 from ebbtide.providers.base import Instance, InstanceState, Provider
 from ebbtide.settings import Settings
@@ -111,7 +112,7 @@ class Restarts:
             refused = next((f"; {result.refused}" for result in results if result.refused), "")
         if step.signal:
             await self._driver.signal(cluster, ref, step.signal)
-        return Outcome(f"waiting for {len(step.waiting_for)} pods to leave{refused}", step.due)
+        return Outcome(f"waiting for {many(len(step.waiting_for), 'pod')} to leave{refused}", step.due)
 
     # -- restarting
 

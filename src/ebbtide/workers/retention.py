@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from ebbtide.store import claims, instances, requests, runs, visits, webhooks
+from ebbtide.store import audit, claims, instances, requests, runs, visits, webhooks
 from ebbtide.store.visits import Loop, Visit
 from ebbtide.workers.outcome import Outcome, finish
 from ebbtide.workers.single import SingleVisits
@@ -26,10 +26,12 @@ class Retention(SingleVisits):
             delivered = await webhooks.forget_older(tx, tx.now - DELIVERIES_KEPT)
             machines = await instances.forget_older(tx, tx.now - window)
             ended = await claims.end_empty(tx)
+            days = self._settings.audit_kept_days
+            audited = await audit.forget_older(tx, tx.now - timedelta(days=days)) if days else 0
             again = tx.now + timedelta(seconds=self._settings.retention_every_s)
             sentence = (
                 f"{forgotten} create requests, {buried} worker runs, {settled} visits of removed nodes, "
-                f"{machines} machines of programs and {delivered} webhook deliveries forgotten, {ended} "
-                "empty claims ended"
+                f"{machines} machines of programs {delivered} webhook deliveries and {audited} audit "
+                f"entries forgotten, {ended} empty claims ended"
             )
             return await finish(tx, visit, Outcome(sentence, again))

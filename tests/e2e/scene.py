@@ -16,6 +16,8 @@ from typing import Any
 
 import yaml
 
+from ebbtide.cli import connection
+from ebbtide.client import Client
 from tests.e2e import objects
 from tests.e2e.machines import EXAMPLE, Lab, environment
 from tests.e2e.processes import Beside, Json, run, until
@@ -81,6 +83,11 @@ class Scene:
         command = [_program("ebbtide"), *arguments, "--data", str(self.folder / "data"), "--json"]
         return json.loads(run(command))
 
+    def client(self) -> Client:
+        """For looks: they are many, and a command costs half a second of a processor."""
+        known = connection.read(self.folder / "data" / connection.FILE_NAME)
+        return Client(known["EBBTIDE_URL"], known["EBBTIDE_API_KEY"])
+
     def doctor(self) -> list[Json]:
         """What `ebbtide doctor` finds."""
         command = [_program("ebbtide"), "doctor", "--json", "--standard-selector", _selector()]
@@ -94,7 +101,8 @@ class Scene:
 
     def nodes(self, phase: str | None = None) -> list[Json]:
         """Preemptible nodes as the operator sees them."""
-        found = self.ebbtide("fleet", "nodes")
+        with self.client() as client:
+            found = client.nodes()
         lent = [each for each in found if each["cluster_id"]]
         return [each for each in lent if phase in (None, each["phase"])]
 

@@ -69,8 +69,8 @@ class Story:
         row = there.get(self.node["uid"])
         if row is not None and row["phase"] != "REMOVED":
             return None
-        given = self.scene.ebbtide("fleet", "claims")
-        displacing = next(each for each in given if each["ref"] == f"{self.name}-displacing")
+        with self.scene.client() as client:
+            displacing = client.find_claim(f"{self.name}-displacing")
         return displacing if displacing["given"] == [self.node["host"]] else None
 
     def node_went_at(self) -> float:
@@ -120,7 +120,8 @@ def story(scene: Scene, name: str) -> Iterator[Story]:
 
 def _clear(scene: Scene, name: str) -> None:
     for ref in (f"{name}-before", f"{name}-displacing"):
-        claims = scene.ebbtide("fleet", "claims")
+        with scene.client() as client:
+            claims = client.claims()
         if any(each["ref"] == ref and each["state"] != "ended" for each in claims):
             scene.ebbtide("fleet", "return", ref)
     kubectl = scene.kubectl

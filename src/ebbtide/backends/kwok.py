@@ -27,6 +27,7 @@ from ebbtide.store.visits import Loop
 log = structlog.get_logger()
 
 FOLDER = "kwok"
+_TELL_AGAIN_S = 2.0
 _VOLUMES = "volumes.jsonl"  # acts of the simulated storage
 
 
@@ -86,13 +87,18 @@ class _Telling:
         task.add_done_callback(self._tasks.discard)
 
     async def _hint(self, cluster_id: str) -> None:
-        try:
-            async with self._db.transaction() as tx:
-                await visits.hint(tx, Loop.CLUSTER, [cluster_id])
-        except Unavailable as error:  # a cluster that is not ready yet asks by itself
-            log.warning("could not tell of a control plane", cluster=cluster_id, why=error.message)
+        while True:
+            try:
+                async with self._db.transaction() as tx:
+                    await visits.hint(tx, Loop.CLUSTER, [cluster_id])
+                return
+            except Unavailable as error:
+                log.warning("could not tell of a control plane", cluster=cluster_id, why=error.message)
+                await asyncio.sleep(_TELL_AGAIN_S)
 
     async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 

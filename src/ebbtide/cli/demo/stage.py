@@ -104,7 +104,7 @@ def reasons(cluster: Json, node_id: str) -> set[str]:
     return {event["reason"] for event in cluster["node_lifecycle_events"] if event["node_id"] == node_id}
 
 
-def clear(stage: Stage) -> int:
+def clear(stage: Stage, limit_s: float) -> int:
     """Delete what an earlier story left, and wait for the hosts. Answers how many clusters it was.
 
     Raises StoryFailed when somebody else's cluster is in the way.
@@ -119,7 +119,7 @@ def clear(stage: Stage) -> int:
             )
         if cluster["status"] != "Deleting":
             stage.operator.delete_cluster(cluster["cluster_id"])
-    stage.until("the story's hosts are free", lambda: _free_hosts(stage) == HOSTS or None, 90)
+    stage.until("the story's hosts are free", lambda: _free_hosts(stage) == HOSTS or None, limit_s)
     return len(there)
 
 

@@ -13,6 +13,7 @@ from ebbtide.cli.demo.stage import Json, Stage, Tenant, require
 
 _TICK_S = 5  # how far a removal may trail what it waited for, on a busy machine
 _EARLY_EXIT_S = 4
+_CLEAR_S = 30.0
 _POD_GRACE_S = 300
 
 
@@ -31,7 +32,7 @@ class Cast:
 def play(stage: Stage, narrator: Narrator, scene: Scene) -> None:
     """Play all acts. Raises StoryFailed at the first step that does not happen as promised."""
     cast = Cast(scene)
-    left = on.clear(stage)
+    left = on.clear(stage, scene.join_limit_s + _CLEAR_S)
     if left:
         narrator.remark(f"cleared the stage: {left} clusters of an earlier story are gone")
     _borrow(stage, narrator, cast)

@@ -19,7 +19,7 @@ T = TypeVar("T")
 Json = dict[str, Any]
 
 
-def until(look: Callable[[], T | None], what: str, limit_s: float = 60) -> T:
+def until(look: Callable[[], T | None], what: str, limit_s: float = 120) -> T:
     """What `look` answers once it is something. what: what is waited for, for the failure."""
     late = monotonic() + limit_s
     while (found := look()) is None:

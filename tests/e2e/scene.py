@@ -106,7 +106,7 @@ class Scene:
         lent = [each for each in found if each["cluster_id"]]
         return [each for each in lent if phase in (None, each["phase"])]
 
-    def running_node(self, limit_s: float = 60) -> Json:
+    def running_node(self, limit_s: float = 120) -> Json:
         """The one preemptible node, once it runs."""
         return until(lambda: next(iter(self.nodes("RUNNING")), None), "a preemptible node runs", limit_s)
 
@@ -135,7 +135,7 @@ def scene(lab: Lab) -> Iterator[Scene]:
         up = _start(one)
         stack.callback(up.stop)
         kubectl.apply(objects.serving(IMAGE))
-        kubectl("rollout", "status", "deployment/serving", "--timeout=90s")
+        kubectl("rollout", "status", "deployment/serving", "--timeout=120s")
         poller = _poll(one)
         stack.callback(poller.stop)
         _import(one)
@@ -195,7 +195,7 @@ def _own_machine(one: Scene) -> None:
     """The cluster's own node, which Ebbtide has nothing to do with."""
     join(one, "own-1", "own-1", objects.STANDARD)
     until(lambda: "own-1" in one.kubectl("get", "nodes") or None, "the cluster's own machine joins")
-    one.kubectl("wait", "--for=condition=Ready", "node/own-1", "--timeout=60s")
+    one.kubectl("wait", "--for=condition=Ready", "node/own-1", "--timeout=120s")
 
 
 def _start(one: Scene) -> Beside:

@@ -62,7 +62,7 @@ class Story:
 
     def ended(self) -> Json:
         """The node's row, once its host was handed over."""
-        return until(self._gone, f"{self.node['name']} is gone", limit_s=90)
+        return until(self._gone, f"{self.node['name']} is gone")
 
     def _gone(self) -> Json | None:
         there = {each["uid"]: each for each in self.scene.nodes()}
@@ -95,7 +95,7 @@ class Story:
             assert not status.get("failed"), status
             return True if status.get("succeeded") == 1 else None
 
-        until(done, "the job is done", limit_s=90)
+        until(done, "the job is done")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from ebbtide.clock import AnchoredClock
 from ebbtide.core.drain import PodOrder
 from ebbtide.drivers.base import DriverError, Notice
 from ebbtide.kube.errors import NotFound
-from tests.live.drains import PODS, Json, KwokDriverRig, Place
+from tests.live.drains import EVENTS, PODS, Json, KwokDriverRig, Place
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -154,3 +154,16 @@ async def test_a_token_is_a_secret_as_kubeadm_makes_them(rig: KwokDriverRig) -> 
     await rig.driver.admit(rig.cluster, node)
     with pytest.raises(NotFound):
         await rig.place.root.get(path)
+
+
+async def test_h2_a_node_with_many_events_gets_its_notice_all_the_same(rig: KwokDriverRig) -> None:
+    node = await rig.add_node()
+    found = await rig.place.node_now(node)
+    assert found is not None
+    about = {"kind": "Node", "name": node.name, "uid": found["metadata"]["uid"]}
+    for number in range(60):
+        body = {"metadata": {"name": f"chatter-{number}"}, "involvedObject": about, "reason": "Chatter"}
+        await rig.place.admin.create(EVENTS, body)
+    notice = Notice("TogetherPreempted", "for beta", AnchoredClock().now() + timedelta(seconds=300))
+    await rig.driver.notify(rig.cluster, node, notice)
+    assert await rig.notices(node) == 1

@@ -123,7 +123,7 @@ def disrupted(pod_uid: str, now: datetime, message: str, *, ended: bool = False)
     mark = {
         "type": DISRUPTED,
         "status": "True",
-        "reason": "TogetherPreempted",
+        "reason": "EbbtideNodeDraining",
         "message": message,
         "lastTransitionTime": rfc3339(now),
     }

@@ -14,7 +14,7 @@ from ebbtide.drivers.kubernetes.objects import Json
 from ebbtide.kube.client import KubeClient, PatchKind
 from ebbtide.kube.errors import BudgetRefused, Conflict, KubeError, NotFound
 
-_WHY = "the node is taken back"
+_WHY = "its node leaves the cluster: see the deadline in the node's annotation ebbtide/drain-deadline"
 _LONGEST_SENTENCE = 600
 _TWO_BUDGETS = "more than one PodDisruptionBudget"
 

@@ -17,6 +17,15 @@ from ebbtide.store.db import Tx
 
 _SIGNAL, _EVICTION = "signal", "eviction"
 
+
+async def lock(tx: Tx, node_uid: str) -> None:
+    """Lock a node that drains, before anything is written of its pods and said in its timeline: who does the
+    same visit meanwhile waits, and finds it said."""
+    await tx.conn.execute(
+        sa.text("SELECT 1 FROM nodes WHERE uid = :node FOR NO KEY UPDATE"), {"node": node_uid}
+    )
+
+
 # One statement: a wave of notices writes this for every node at once.
 _SAW = sa.text("""
 WITH gone AS (

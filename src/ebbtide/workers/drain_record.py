@@ -46,6 +46,8 @@ async def seen(
     """
     first = node.drain_looked_at is None
     looked: dict[str, object] = {"drain_looked_at": at} if first else {}
+    if not first and any(pod.tolerates_cordon for pod in pods):
+        await receipts.lock(tx, node.uid)
     await nodes.set_facts(tx, node.uid, **facts, **looked)
     new = await receipts.saw(tx, node.uid, at, pods, arrived=not first)
     came = [_shown(pod) for pod in pods if not first and pod.uid in new and pod.tolerates_cordon]
@@ -96,6 +98,7 @@ async def answers(
         if one.overrode:
             overridden.setdefault(one.overrode, []).append(names.get(one.pod_uid, one.pod_uid))
     async with db.transaction() as tx:
+        await receipts.lock(tx, node.uid)
         await nodes.set_facts(tx, node.uid, **({"first_signal_at": first} if first else {}))
         await receipts.answered(tx, node.uid, said)
         if overridden:
@@ -126,6 +129,7 @@ async def credit_late(tx: Tx, node: NodeRow, policy: DrainPolicy, *, told: bool)
     """
     assert node.deadline is not None
     assert node.ends_at is not None
+    await receipts.lock(tx, node.uid)
     await _say(tx, node, events.late_notice(tx.now, node.ends_at, node.deadline, told=told))
     silent_s = max(0, int((min(tx.now, node.deadline) - due_from(node, policy)).total_seconds()))
     await credit(
@@ -149,6 +153,7 @@ async def closing(db: Database, node: NodeRow) -> str:
 
 
 async def _say(tx: Tx, node: NodeRow, event: events.Event) -> None:
+    """Once per node and reason. The caller has locked the node."""
     assert node.cluster_id is not None
     await stored_events.append(tx, [NewEvent(node.cluster_id, node.uid, node.name, event)])
 

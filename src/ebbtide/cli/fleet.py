@@ -44,7 +44,7 @@ POOLS = (
         for bucket in ("headroom", "external", "draining", "turning_over", "cordoned", "broken")
     ),
     Column("promised", "promised", right=True, rare=True),
-    Column("wipe", lambda pool: pool.get("wipe"), rare=True),
+    Column("wipe", lambda pool: None if pool.get("wipe") == "always" else pool.get("wipe"), rare=True),
 )
 HOSTS = (
     Column("host", "name"),

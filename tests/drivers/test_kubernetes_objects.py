@@ -10,7 +10,7 @@ import pytest
 from ebbtide.core.drain import PodKind
 from ebbtide.core.events import Reason
 from ebbtide.drivers.base import NodeRef
-from ebbtide.drivers.kubernetes import budgets, events, nodes, pods, tokens
+from ebbtide.drivers.kubernetes import budgets, events, nodes, pods, standard, tokens
 from ebbtide.kube.server_time import ServerTime
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -191,6 +191,7 @@ HOSTILE: list[Json] = [
     {"metadata": {"deletionTimestamp": "0001-01-01T00:00:00+14:00"}},
     {"spec": {"terminationGracePeriodSeconds": 9_999_999_999, "volumes": [{}, 1]}},
     {"spec": {"terminationGracePeriodSeconds": -5}, "status": {"startTime": "yesterday"}},
+    {"status": {"allocatable": {"nvidia.com/gpu": "9" * 500, "memory": [], "cpu": "1e5"}, "addresses": [0]}},
     {"status": {"containerStatuses": [{"name": "c\0", "state": {"running": {"startedAt": "x"}}}, 4]}},
 ]
 
@@ -205,6 +206,7 @@ def test_whatever_a_stranger_writes_can_be_read_and_stored(thing: Json) -> None:
         assert all(len(one) <= 253 and one.isprintable() for one in told)
         assert seen.ends_by is None or seen.ends_by.tzinfo is not None
         assert pods.told_for_s(thing, difference, T0) >= 0
+    assert standard._node(thing).gpus == 0
     (node,) = nodes.seen([thing], [thing])
     assert node.uid.isprintable()
     assert node.gpus == 0

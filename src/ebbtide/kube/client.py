@@ -344,6 +344,8 @@ def _as_list(what: str, value: Object) -> KubeList:
     items = [] if items is None else items  # Go writes an empty list as null here and there
     if not isinstance(items, list) or not isinstance(metadata, dict):
         raise Unreachable(f"{what}: the answer is no list")
+    if not all(isinstance(item, dict) for item in items):
+        raise Unreachable(f"{what}: the answer is a list of something else")
     return KubeList(items, str(metadata.get("resourceVersion", "")), metadata.get("continue") or None)
 
 

@@ -83,7 +83,7 @@ class NodeAccess:
             body = change(node) if node else None
             if node is None or body is None:
                 return node
-            version = node.get("metadata", {}).get("resourceVersion")
+            version = objects.text(node, "metadata", "resourceVersion")
             metadata = {**body.get("metadata", {}), "resourceVersion": version}
             try:
                 return await self.client.patch(nodes.path(self.ref.name), {**body, "metadata": metadata})

@@ -10,6 +10,7 @@ import typer
 from ebbtide.cli import cluster_views as views
 from ebbtide.cli import output
 from ebbtide.cli.exits import UsageError
+from ebbtide.cli.naming import ProjectFilter, only_one
 from ebbtide.cli.session import Session, command
 from ebbtide.cli.waiting import Progress, until
 from ebbtide.core.words import many
@@ -32,22 +33,12 @@ def resolve(client: Client, ref: str) -> Json:
     """The cluster of that id or name. Raises NotFound, and UsageError when several have the name."""
     if is_uuid4(ref):
         return client.cluster(ref)
-    named = [each for each in client.clusters() if each["cluster_name"] == ref]
-    if not named:
-        raise NotFound(f"there is no cluster {ref!r}; `ebbtide clusters list` shows yours")
-    if len(named) > 1:
-        ids = ", ".join(str(each["cluster_id"]) for each in named)
-        raise UsageError(f"{len(named)} clusters are named {ref!r}; give an id: {ids}")
-    return client.cluster(named[0]["cluster_id"])
+    found = only_one(client.clusters(), "cluster", ref, lists="ebbtide clusters list")
+    return client.cluster(found["cluster_id"])
 
 
 @command(app, "list")
-def list_clusters(
-    session: Session,
-    project: Annotated[
-        str | None, typer.Option("--project", metavar="ID", help="Only this project's.")
-    ] = None,
-) -> None:
+def list_clusters(session: Session, project: ProjectFilter = None) -> None:
     """List the clusters that the key may see."""
     found = session.client.clusters(project)
     session.rows(found, views.LIST, empty="no clusters; `ebbtide clusters create NAME` orders one")

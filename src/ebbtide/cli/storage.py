@@ -9,10 +9,10 @@ import typer
 from ebbtide.cli import output
 from ebbtide.cli.clusters import Limit, Wait
 from ebbtide.cli.exits import UsageError
+from ebbtide.cli.naming import ProjectFilter, only_one
 from ebbtide.cli.output import Column
 from ebbtide.cli.session import Session, command
 from ebbtide.cli.waiting import Progress, until
-from ebbtide.errors import NotFound
 from ebbtide.ids import is_uuid4
 
 if TYPE_CHECKING:
@@ -35,28 +35,14 @@ def resolve(client: Client, ref: str) -> Json:
     """The volume of that id or name. Raises NotFound, and UsageError when several have the name."""
     if is_uuid4(ref):
         return client.volume(ref)
-    named = [each for each in client.volumes() if each["volume_name"] == ref]
-    if not named:
-        raise NotFound(f"there is no volume {ref!r}; `ebbtide storage list` shows yours")
-    if len(named) > 1:
-        ids = ", ".join(str(each["volume_id"]) for each in named)
-        raise UsageError(f"{len(named)} volumes are named {ref!r}; give an id: {ids}")
-    return named[0]
+    return only_one(client.volumes(), "volume", ref, lists="ebbtide storage list")
 
 
 @command(app, "list")
-def list_volumes(
-    session: Session,
-    project: Annotated[
-        str | None, typer.Option("--project", metavar="ID", help="Only this project's.")
-    ] = None,
-) -> None:
+def list_volumes(session: Session, project: ProjectFilter = None) -> None:
     """List the volumes that the key may see."""
-    session.rows(
-        session.client.volumes(project),
-        VOLUMES,
-        empty="no volumes; `ebbtide storage create NAME --size-tib N` orders one",
-    )
+    empty = "no volumes; `ebbtide storage create NAME --size-tib N` orders one"
+    session.rows(session.client.volumes(project), VOLUMES, empty=empty)
 
 
 @command(app, "get")

@@ -66,7 +66,7 @@ def _list_and_watch(count: int, ended: threading.Event) -> Iterator[bytes]:
     ended.wait()
 
 
-def _allocate(request: bytes) -> bytes:
+def allocate(request: bytes) -> bytes:
     """AllocateResponse: for each container, an environment variable that names its devices."""
     answers = []
     for container in fields(request, 1):
@@ -81,7 +81,7 @@ def _server(count: int, ended: threading.Event) -> grpc.Server:
         "ListAndWatch": grpc.unary_stream_rpc_method_handler(
             lambda _request, _context: _list_and_watch(count, ended)
         ),
-        "Allocate": grpc.unary_unary_rpc_method_handler(lambda request, _context: _allocate(request)),
+        "Allocate": grpc.unary_unary_rpc_method_handler(lambda request, _context: allocate(request)),
         "GetPreferredAllocation": grpc.unary_unary_rpc_method_handler(lambda _request, _context: b""),
         "PreStartContainer": grpc.unary_unary_rpc_method_handler(lambda _request, _context: b""),
     }

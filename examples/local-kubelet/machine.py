@@ -185,7 +185,7 @@ def _kubelet(folder: Path, order: dict[str, Any], lab: dict[str, Any]) -> list[s
         },
         "authorization": {"mode": "Webhook"},
         "rotateCertificates": True,
-        "registerWithTaints": [_taint(text) for text in order["taints"]],
+        "registerWithTaints": [taint(text) for text in order["taints"]],
         "containerRuntimeEndpoint": f"unix://{_CONTAINERD}",
         "resolvConf": str(disk / "resolv.conf"),
         "staticPodPath": str(disk / "manifests"),
@@ -216,7 +216,7 @@ def _kubelet(folder: Path, order: dict[str, Any], lab: dict[str, Any]) -> list[s
     ]
 
 
-def _taint(text: str) -> dict[str, str]:
+def taint(text: str) -> dict[str, str]:
     """`key=value:Effect` as the kubelet wants it."""
     rest, _, effect = text.rpartition(":")
     key, _, value = rest.partition("=")

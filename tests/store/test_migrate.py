@@ -65,3 +65,37 @@ def test_a_database_that_is_not_there_is_said_plainly(database_url: str) -> None
     elsewhere = database_url.replace("/test_", "/no_such_")
     with pytest.raises(StartupError, match="cannot use the database"):
         migrate.upgrade(elsewhere)
+
+
+def test_organisations_of_projects_become_rows_and_are_fields_again_on_the_way_down(
+    empty_database_url: str,
+) -> None:
+    """Two of one name were possible: names are unique now, and nobody loses its own id."""
+    engine = sa.create_engine(empty_database_url)
+    with engine.begin() as connection:
+        command.upgrade(migrate._config(connection), "0003")
+        connection.execute(
+            sa.text("""
+            INSERT INTO projects (id, slug, name, organization_id, organization_name, created_at)
+            VALUES ('p1', 'a', 'A', 'one-0001', 'Acme', '2026-01-01'),
+                   ('p2', 'b', 'B', 'one-0001', 'Acme', '2026-01-02'),
+                   ('p3', 'c', 'C', 'two-0002', 'Acme', '2026-01-03'),
+                   ('p4', 'd', 'D', 'six-0003', 'Else', '2026-01-04')
+            """)
+        )
+    migrate.upgrade(empty_database_url)
+    read = """
+        SELECT p.slug, o.id, o.name FROM projects p JOIN organizations o ON o.id = p.organization_id
+        ORDER BY p.slug
+    """
+    with engine.begin() as connection:
+        assert [tuple(row) for row in connection.execute(sa.text(read))] == [
+            ("a", "one-0001", "Acme"),
+            ("b", "one-0001", "Acme"),
+            ("c", "two-0002", "Acme two-0002"),
+            ("d", "six-0003", "Else"),
+        ]
+        command.downgrade(migrate._config(connection), "0003")
+        fields = connection.execute(sa.text("SELECT slug, organization_name FROM projects ORDER BY 1"))
+        assert [tuple(row) for row in fields][2] == ("c", "Acme two-0002")
+    engine.dispose()

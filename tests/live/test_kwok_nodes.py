@@ -119,6 +119,8 @@ async def test_a_node_registers_with_all_that_was_ordered(place: Place) -> None:
         place.kubectl("get", "lease", order.node_name, "--namespace=kube-node-lease", "--output=json")
     )
     assert lease["spec"]["holderIdentity"] == order.node_name
+    # It goes with the Node, even if the kubelet still lives then.
+    assert [each["uid"] for each in lease["metadata"]["ownerReferences"]] == [node["metadata"]["uid"]]
 
 
 async def test_the_tenant_is_an_administrator_and_we_are_not(place: Place, tmp_path: Path) -> None:

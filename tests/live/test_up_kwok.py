@@ -183,4 +183,6 @@ def goes_on(
     )
     eventually(lambda: not kubectl("get", "pod", "deaf", "--ignore-not-found"), "its pod goes")
     eventually(lambda: not kubectl("get", "node", node, "--ignore-not-found"), "its Node goes")
+    lease = ("get", "lease", node, "--namespace=kube-node-lease", "--ignore-not-found")
+    eventually(lambda: not kubectl(*lease), "its lease goes")
     return datetime.fromisoformat(gone[0]["deleted_at"])

@@ -27,21 +27,23 @@ class NameTaken(Exception):
     """A Node of that name is there and is another node's."""
 
 
-async def register(client: KubeClient, machine: Machine, now: datetime) -> None:
-    """Put the Node into the cluster, or find it there and let it be played again.
+async def register(client: KubeClient, machine: Machine, now: datetime) -> str:
+    """Put the Node into the cluster, or find it there and let it be played again; its uid there.
 
     Raises KubeError and NameTaken.
     """
     try:
-        await client.create(_NODES, node_object(machine, now))
+        node = await client.create(_NODES, node_object(machine, now))
     except Conflict:
-        found = await client.get(f"{_NODES}/{machine.node_name}")
-        if not _is(found, machine):
+        node = await client.get(f"{_NODES}/{machine.node_name}")
+        if not _is(node, machine):
             raise NameTaken(machine.node_name) from None
-        await _label(client, found, ON)
+        await _label(client, node, ON)
         if machine.boots > 1:
             await _restart_containers(client, machine, now)
-    await beat(client, machine, now)
+    uid: str = node["metadata"]["uid"]
+    await beat(client, machine.known(uid), now)
+    return uid
 
 
 async def beat(client: KubeClient, machine: Machine, now: datetime) -> None:

@@ -36,6 +36,7 @@ class Machine:
     up_at:      when its last start is over
     on:         whether it has power
     registered: its kubelet has put the Node into its cluster since the last start
+    object_uid: that Node's uid in the cluster
     boots:      how often it was started
     restarts:   references of restarts that were asked for
     wiped_at:   when its wiping is over, once it was given back
@@ -53,6 +54,7 @@ class Machine:
     habits: Habits = field(default_factory=Habits)
     on: bool = True
     registered: bool = False
+    object_uid: str = ""
     boots: int = 1
     restarts: tuple[str, ...] = ()
     wiped_at: datetime | None = None
@@ -99,6 +101,10 @@ class Machine:
 
     def off(self) -> Machine:
         return replace(self, on=False, registered=False)
+
+    def known(self, object_uid: str) -> Machine:
+        """Registered, as the Node of that uid."""
+        return replace(self, registered=True, object_uid=object_uid)
 
     def restarted(self, ref: str, now: datetime) -> Machine:
         """Switched on again, from now."""

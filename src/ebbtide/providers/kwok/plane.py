@@ -178,8 +178,10 @@ class Plane:
 
     # -- machines
 
-    async def register(self, machine: Machine, is_on: Callable[[], bool], note: Callable[[], object]) -> None:
-        """Put the machine's Node into the cluster while it is on, and note it.
+    async def register(
+        self, machine: Machine, is_on: Callable[[], bool], note: Callable[[str], object]
+    ) -> None:
+        """Put the machine's Node into the cluster while it is on, and note the Node's uid.
 
         Raises KubeError, also while there is no cluster, and NameTaken.
         """
@@ -188,9 +190,9 @@ class Plane:
                 raise KubeError("the control plane is not there yet")
             if not is_on():
                 return
-            await kubelet.register(self.client, machine, self._clock.now())
+            object_uid = await kubelet.register(self.client, machine, self._clock.now())
             if is_on():
-                note()
+                note(object_uid)
                 return
         self._silent.discard((machine.node_uid, machine.boots))  # it was switched off meanwhile
         await self.silence(machine)

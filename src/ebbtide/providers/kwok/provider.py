@@ -182,9 +182,7 @@ class KwokProvider:
             plane = self._planes.get(machine.cluster_id)
             try:
                 if plane is not None and machine.state(self._clock.now()) is InstanceState.UP:
-                    await plane.register(
-                        machine, is_on, lambda: self._machines.put(replace(machine, registered=True))
-                    )
+                    await plane.register(machine, is_on, lambda uid: self._machines.put(machine.known(uid)))
                     return
             except NameTaken:
                 log.warning("a node of that name is there already", node=machine.node_name)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
@@ -11,7 +9,6 @@ Json = dict[str, Any]
 STANDARD = {"e2e.example/standing": "true"}  # marks the cluster's own node
 PREEMPTIBLE = {"together.ai/compute-class": "preemptible"}
 PODS = "/opt/e2e/pods"
-PYTHON = str(Path(sys.executable).resolve())  # the image has it where this machine has it
 CLAIM = "data"
 
 
@@ -30,20 +27,12 @@ def claim(volume: str) -> Json:
     }
 
 
-def job(
-    name: str, image: str, arguments: list[str], *, gpus: int, grace_s: int, hanging: str | None = None
-) -> Json:
-    """A Job that may not fail once, on a preemptible node, with the volume at /data.
-
-    hanging: a Python program that is its preStop hook
-    """
+def job(name: str, image: str, arguments: list[str], *, gpus: int, grace_s: int) -> Json:
+    """A Job that may not fail once, on a preemptible node, with the volume at /data."""
     container = _container(image, arguments) | {
         "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
     }
-    if hanging is not None:
-        hook = {"exec": {"command": [PYTHON, "-c", hanging]}}
-        container["lifecycle"] = {"preStop": hook}
     container["env"].append({"name": "EBBTIDE_GRACE_S", "value": str(grace_s)})
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": CLAIM}}
     pod = _pod(PREEMPTIBLE, container) | {

@@ -34,8 +34,6 @@ WINDOW_S = 20
 # Everything sooner than with real fleets, in proportion.
 _SETTINGS = {
     "EBBTIDE_DRAIN_WINDOW_S": WINDOW_S,
-    # A pod whose preStop hook hangs gets 2 s more than its grace. With the usual 3 s, that ends in time.
-    "EBBTIDE_KILL_MARGIN_S": 1,
     "EBBTIDE_CRITICAL_RESERVE_S": 5,
     "EBBTIDE_DRAIN_LOOK_EVERY_S": 2,
     "EBBTIDE_OBSERVE_EVERY_S": 3,

@@ -30,10 +30,10 @@ class Story:
     watch: Lines
     mounts: Mounts
 
-    def start(self, program: str, *more: str, grace_s: int, hanging: str | None = None) -> str:
+    def start(self, program: str, *more: str, grace_s: int) -> str:
         """Start the job; returns its pod's name, once it has begun to write."""
         arguments = [f"{objects.PODS}/{program}", self.name, *more]
-        job = objects.job(self.name, IMAGE, arguments, gpus=GPUS, grace_s=grace_s, hanging=hanging)
+        job = objects.job(self.name, IMAGE, arguments, gpus=GPUS, grace_s=grace_s)
         self.scene.kubectl.apply(job)
         return until(lambda: next(iter(self.pods_that_wrote()), None), "the job writes")
 

@@ -60,17 +60,23 @@ def test_a_job_saves_and_its_replacement_goes_on(scene: Scene) -> None:
         assert orderly(told.written())
 
 
-def test_a_pod_that_does_not_listen_is_cut_off_before_its_node_goes(scene: Scene) -> None:
-    """A4, A8, C8: the machine is off first, then the Node goes; its volume never has two writers."""
+def test_a_pod_that_does_not_end_is_cut_off_before_its_node_goes(scene: Scene) -> None:
+    """A8, C8: it ignores SIGTERM, and SIGKILL does not reach it. The machine is off first, then the Node goes;
+    the volume never has two writers."""
     with story(scene, "stubborn") as told:
-        first = told.start("stubborn.py", grace_s=GRACE_S, hanging="import time; time.sleep(1000)")
+        first = told.start("stubborn.py", grace_s=GRACE_S)
+        log = told.log_of(first)
         claimed_at = told.claim()
+        until(lambda: "told to go, staying" in log.text() or None, "SIGTERM arrives")
+        scene.lab.freeze(told.node["host"], "containerd")
         told.ended()
         went_at, stopped_at = told.node_went_at(), told.stopped_at()
         assert stopped_at - claimed_at >= WINDOW_S - 1, "it had its time"
         assert stopped_at < went_at, "the Node object stands until nothing runs there any more"
         last = told.written()[-1]
-        assert (last["pod"], last["at"] < stopped_at) == (first, True)
+        assert last["pod"] == first
+        assert claimed_at + WINDOW_S - 2 < last["at"] < stopped_at, "it wrote until its machine was off"
+        log.stop()
 
         told.give_back_the_other()
         told.completes()
@@ -83,7 +89,7 @@ def test_a_pod_that_does_not_listen_is_cut_off_before_its_node_goes(scene: Scene
 def test_a_machine_whose_kubelet_hangs_is_switched_off_before_its_work_is_given_to_another(
     scene: Scene,
 ) -> None:
-    """A4: nobody ends that pod, and nobody may think that it has ended while its container writes."""
+    """A4: nobody tells that pod, and nobody may think that it has ended while its container writes."""
     with story(scene, "orphaned") as told:
         first = told.start("stubborn.py", grace_s=GRACE_S)
         scene.lab.freeze(told.node["host"], "kubelet")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,7 @@ class Cluster:
     plane: ControlPlane
     admin: KubeClient
     ours: str
+    turns: Iterator[int] = field(default_factory=itertools.count)
 
     async def nodes(self, names: Iterable[str]) -> None:
         """Make nodes of ours, and wait until they are ready."""
@@ -108,10 +110,14 @@ class Cluster:
         return len(listed.items) - len(ready)
 
     async def pods(self, names: Iterable[str], each: int) -> None:
-        """Put so many pods on each node, and wait until all run."""
+        """Put so many pods on each node, and wait until all run.
+
+        Their names are new: kwok deletes by name, and may be late.
+        """
+        turn = next(self.turns)
         bodies = [
             {
-                "metadata": {"name": f"{name}-{at}", "labels": {"app": "train"}},
+                "metadata": {"name": f"{name}-{turn}-{at}", "labels": {"app": "train"}},
                 "spec": {
                     "nodeName": name,
                     "terminationGracePeriodSeconds": 300,

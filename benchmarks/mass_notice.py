@@ -39,6 +39,7 @@ from ebbtide.kube.way_in import way_in
 GRACE_S = 297
 IN_FLIGHT = (16, 32, 64)
 PROCESSES = (8, 24)
+_BEGAN = time.perf_counter()
 _EVICTED = re.compile(r'^I\d{4} (\S+) .*verb="POST" .*/eviction" status="201', re.MULTILINE)
 
 
@@ -54,7 +55,7 @@ class Watched(KubeClient):
     async def _once(self, request: Request) -> Object:
         answer = await super()._once(request)
         if request.method == "DELETE":
-            node = request.path.rpartition("/")[2].rpartition("-")[0]
+            node = request.path.rpartition("/")[2].rsplit("-", 2)[0]
             self.told_at.setdefault(node, time.perf_counter())
         return answer
 
@@ -209,17 +210,25 @@ def _second_of_day(written: str) -> float:
     return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
 
 
-async def measure(given: Options, report: Report) -> None:
-    many, few, pods = (12, 6, 3) if given.quick else (300, 60, 15)
+def _say(what: str) -> None:
+    """How far it is, for who waits."""
+    print(f"  {time.perf_counter() - _BEGAN:.0f} s: {what}", file=sys.stderr, flush=True)
+
+
+async def measure(given: Options, report: Report, sizes: tuple[int, int, int] | None = None) -> None:
+    many, few, pods = sizes or ((12, 6, 3) if given.quick else (300, 40, 15))
     report.settings.update(nodes=many, nodes_with_a_budget=few, pods_per_node=pods)
     every = names(many)
     some = every[:few]
     async with cluster() as one:
+        _say("the control plane is there")
         await one.nodes(every)
 
         async def fresh(nodes: Sequence[str]) -> None:
             await one.gone()
+            _say(f"pods on {len(nodes)} nodes")
             await one.pods(nodes, pods)
+            _say("they run")
 
         in_flight, processes = {}, {}
         for number in IN_FLIGHT[1:2] if given.quick else IN_FLIGHT:
@@ -289,9 +298,8 @@ def _each(times: dict[int, float]) -> str:
 def main() -> int:
     given = options(__doc__)
     report = Report("mass_notice", given)
-    began = time.perf_counter()
     asyncio.run(measure(given, report))
-    report.settings["took_s"] = round(time.perf_counter() - began)
+    report.settings["took_s"] = round(time.perf_counter() - _BEGAN)
     return report.end()
 
 

@@ -59,7 +59,7 @@ async def test_a_restart_tells_pods_waits_for_them_and_watches_the_machine(rig: 
     rig.world.run_pods(cluster_id, node.name, grace_s=20, behaviour=Dawdles(10))
     one = await asked(rig, cluster_id, Mode.REBOOT_VM)
     assert (await rig.one(Loop.REMEDIATION)).startswith(f"{node.name} is emptied until ")
-    assert await rig.one(Loop.REMEDIATION) == "waiting for 1 pods to leave"
+    assert await rig.one(Loop.REMEDIATION) == "waiting for 1 pod to leave"
     (seen,) = rig.world.nodes(cluster_id)
     assert (seen.cordoned, seen.ready) == (True, True)
     rig.wait(12)
@@ -83,7 +83,7 @@ async def test_a_budget_is_kept_until_the_pods_grace_must_begin(make: Make) -> N
     await asked(rig, cluster_id, Mode.REBOOT_VM)
     await rig.one(Loop.REMEDIATION)
     said = await rig.one(Loop.REMEDIATION)
-    assert said.startswith("waiting for 1 pods to leave; "), said
+    assert said.startswith("waiting for 1 pod to leave; "), said
     rig.wait(29)
     await rig.one(Loop.REMEDIATION)
     (seen,) = rig.world.nodes(cluster_id)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 
 from tests.e2e import objects
@@ -52,9 +52,11 @@ class Story:
         return Beside(f"log of {pod}", command, self.scene.folder / f"{pod}.log")
 
     def claim(self) -> float:
-        """Somebody who may displace claims the host that is lent; returns when."""
-        self.scene.ebbtide("fleet", "claim", "--pool", POOL, "--ref", f"{self.name}-displacing")
-        return time.time()
+        """Somebody who may displace claims the host that is lent; answers the deadline."""
+        claim = self.scene.ebbtide("fleet", "claim", "--pool", POOL, "--ref", f"{self.name}-displacing")
+        (draining,) = claim["draining"]
+        assert draining["host"] == self.node["host"]
+        return datetime.fromisoformat(draining["deadline"]).timestamp()
 
     def give_back_the_other(self) -> None:
         """The host that was claimed from the beginning is free again."""

@@ -321,7 +321,7 @@ async def test_silence_ends_after_the_limit_and_condemns_the_connections_beside_
         await client.get(POD)
         began = monotonic()
         assert type(await fails(client.get(POD))) is Unreachable
-        assert 0.2 < monotonic() - began < 2
+        assert 0.2 < monotonic() - began < 4
         assert len(server.asked) == 2, "it had all its time: not repeated"
         assert await client.get(POD) == {"kind": "Pod"}
         await client.close()
@@ -360,7 +360,7 @@ async def test_a_server_that_hangs_costs_each_caller_one_limit_however_many_wait
         took = monotonic() - began
         await client.close()
     assert all(type(each) is Unreachable for each in ended)
-    assert took < 0.8, "forty in rows of two would take eight seconds"
+    assert took < 3, "forty in rows of two would take eight seconds"
     assert len(server.asked) == 2
 
 

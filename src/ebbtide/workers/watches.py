@@ -25,6 +25,7 @@ from ebbtide.workers.refs import ref_of
 log = structlog.get_logger()
 
 REFRESH_S = 10.0  # how soon a new cluster is watched
+APART_S = 0.05  # between the beginnings of two watches: each reads all there is
 REST_S = 0.5  # between two hints about the nodes of one cluster
 LOOK_REST_S = 5.0  # between two about the whole of it, which costs a read of everything there
 
@@ -71,12 +72,15 @@ class Watches:
             rows = await clusters.live(tx)
         refs = {row.id: ref_of(self._db, row) for row in rows if row.control_plane_ready}
         await self._end([key for key, watch in self._watches.items() if refs.get(key) != watch.ref])
+        begun = 0
         for key, ref in refs.items():
             watch = self._watches.get(key)
             if watch is None or watch.task.done():
                 if watch is not None:
                     _say_why(watch)
-                self._watches[key] = _Watch(ref, asyncio.create_task(self._follow(ref)))
+                task = asyncio.create_task(self._follow(ref, begun * APART_S))
+                self._watches[key] = _Watch(ref, task)
+                begun += 1
 
     async def _end(self, keys: list[str]) -> None:
         tasks = [self._watches.pop(key).task for key in keys]
@@ -84,7 +88,9 @@ class Watches:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _follow(self, ref: ClusterRef) -> None:
+    async def _follow(self, ref: ClusterRef, wait_s: float) -> None:
+        if wait_s:
+            await self._wait(wait_s)
         looked_at = self._now() - LOOK_REST_S
         async with aclosing(self._watcher.changes(ref)) as changes:
             async for uids in changes:

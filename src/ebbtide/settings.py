@@ -166,6 +166,11 @@ class Settings:
         return self.provider != "exec"
 
     @property
+    def restarts_machines(self) -> bool:
+        """Whether machines can be restarted in place."""
+        return self.provider != "exec" or bool(self.exec_reboot)
+
+    @property
     def offers_volumes(self) -> bool:
         """Whether volumes can be ordered. Simulated ones are of no use to real machines."""
         return self.storage == "program" or (self.storage == "simulated" and self.provider != "exec")

@@ -93,6 +93,13 @@ class RemediationService:
             raise Conflict(
                 f"{node.name} is {node.phase}; only a running node can be remediated", code="node_not_running"
             )
+        if mode in (Mode.REBOOT_VM, Mode.HOST_POWER_CYCLE) and not self._settings.restarts_machines:
+            raise BadInput(
+                f"machines of this fleet are not restarted in place; ask for {Mode.VM_ONLY} or "
+                f"{Mode.HOST_AWARE}, which replace the node",
+                param="mode",
+                code="no_restarts",
+            )
         if mode is Mode.EVICT_WITHOUT_REPLACEMENT:
             rules.check_eviction(
                 is_standard=node.compute_class is ComputeClass.STANDARD, standard_hosts=cluster.standard_hosts

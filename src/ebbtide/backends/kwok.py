@@ -11,6 +11,7 @@ import structlog
 from ebbtide.backends.base import Backend, Setup
 from ebbtide.backends.clusters import kubernetes
 from ebbtide.backends.storage import storage_of
+from ebbtide.core.nodes import Phase
 from ebbtide.drivers.kubernetes.watcher import KubernetesWatcher
 from ebbtide.errors import StartupError, Unavailable
 from ebbtide.kube.client import Clients
@@ -20,13 +21,14 @@ from ebbtide.playground.world import World
 from ebbtide.providers.kwok import KwokProvider
 from ebbtide.providers.kwok.machines import Habits
 from ebbtide.services.fleet_file import FleetFile
-from ebbtide.store import visits
+from ebbtide.store import nodes, visits
 from ebbtide.store.db import Database
 from ebbtide.store.visits import Loop
 
 log = structlog.get_logger()
 
 FOLDER = "kwok"
+_MOVING = (Phase.BOOTSTRAPPING, Phase.DRAINING, Phase.REMOVING)
 _TELL_AGAIN_S = 2.0
 _VOLUMES = "volumes.jsonl"  # acts of the simulated storage
 
@@ -75,7 +77,9 @@ def make(setup: Setup) -> Backend:
 
 
 class _Telling:
-    """Makes a cluster's visit due when its control plane is up: it may have another address than before."""
+    """Makes visits due when a control plane is up: it may have another address than before, and whoever met
+    none for a while comes back at growing intervals only.
+    """
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -91,6 +95,10 @@ class _Telling:
             try:
                 async with self._db.transaction() as tx:
                     await visits.hint(tx, Loop.CLUSTER, [cluster_id])
+                    await visits.wake_existing(tx, Loop.OBSERVATION, [cluster_id])
+                    waiting = await nodes.of_clusters(tx, [cluster_id], _MOVING)
+                    uids = [node.uid for node in waiting]
+                    await visits.hint(tx, Loop.LIFECYCLE, uids, clusters=[cluster_id] * len(uids))
                 return
             except Unavailable as error:
                 log.warning("could not tell of a control plane", cluster=cluster_id, why=error.message)

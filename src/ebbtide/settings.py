@@ -214,14 +214,13 @@ class LiveSettings(Settings):
     """
 
     __slots__ = ("base",)
+    base: Settings
 
     def __init__(self, base: Settings, stored: Mapping[str, Value] | None = None) -> None:
         object.__setattr__(self, "base", base)
         for name in DECLARED:
             object.__setattr__(self, name, getattr(base, name))
         self.take(stored or {})
-
-    base: Settings
 
     def take(self, stored: Mapping[str, Value]) -> None:
         """Let these values apply from now on, and the base's where there is none.

@@ -29,13 +29,14 @@ from _watching import kubeconfig
 from ebbtide.cli.listening import settled
 from ebbtide.clock import AnchoredClock
 from ebbtide.core.drain import PodOrder
+from ebbtide.core.events import Reason
 from ebbtide.drivers.base import ClusterRef, NodeRef, Notice
 from ebbtide.drivers.kubernetes.driver import KubernetesDriver
 from ebbtide.kube.client import Clients, KubeClient, Object
 from ebbtide.kube.transport import Request
 
 IN_FLIGHT = 32
-NOTICE = Notice("Preempted", "a standard cluster takes the host", datetime(2030, 1, 1, tzinfo=UTC))
+NOTICE = Notice(Reason.PREEMPTED, "a standard cluster takes the host", datetime(2030, 1, 1, tzinfo=UTC))
 
 
 class Recording(KubeClient):

@@ -30,6 +30,7 @@ from _mock_api import names
 
 from ebbtide.clock import AnchoredClock
 from ebbtide.core.drain import PodOrder
+from ebbtide.core.events import Reason
 from ebbtide.drivers.base import ClusterRef, NodeRef, Notice
 from ebbtide.drivers.kubernetes.driver import KubernetesDriver
 from ebbtide.kube.client import Clients, KubeClient, Object
@@ -72,7 +73,7 @@ async def by_driver(one: Cluster, nodes: Sequence[str], pods: int) -> tuple[floa
     driver = KubernetesDriver(clients, AnchoredClock())
     ref = ClusterRef("c", "bench", one.ours)
     deadline = datetime.now(UTC) + timedelta(seconds=300)
-    notice = Notice("Preempted", "a standard cluster takes the host", deadline)
+    notice = Notice(Reason.PREEMPTED, "a standard cluster takes the host", deadline)
 
     async def drain(name: str) -> int:
         node = NodeRef(name, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import re
 from collections.abc import Awaitable, Callable
@@ -12,9 +13,10 @@ import pytest
 
 from ebbtide.core import events as core_events
 from ebbtide.core.nodes import Phase
+from ebbtide.core.wipes import SEVERAL
 from ebbtide.errors import Conflict, EbbtideError, NotFound
 from ebbtide.services.details import Caller, ClusterChange, ClusterDetails, Replay
-from ebbtide.store import clusters, nodes
+from ebbtide.store import clusters, nodes, wipes
 from ebbtide.store.db import Tx
 from ebbtide.store.nodes import Move, NodeRow
 from tests.builders import (
@@ -172,10 +174,20 @@ async def test_everything_at_once_never_waits_in_a_circle(database_url: str, rng
 
             async def work(tx: Tx) -> None:
                 there = [node for pool in (POOL,) for node in await nodes.of_pool(tx, pool)]
-                if moves := [_next_move(node, tx.now) for node in rng.sample(there, min(1, len(there)))]:
-                    await nodes.move(tx, [move for move in moves if move])
+                for node in rng.sample(there, min(1, len(there))):
+                    move = _next_move(node, tx.now)
+                    if move and await nodes.move(tx, [move]) and move.after is Phase.REMOVED and node.host_id:
+                        if rng.random() < 0.5:
+                            await wipes.wiped(tx, node.host_id, node.uid, "after", "dd")
+                        else:
+                            await wipes.left_unwiped(tx, node.host_id, node.project_id or SEVERAL)
 
             await office.db.run(work)
+
+        async def hosts_come_and_go() -> None:
+            """As an inventory that changes: some hosts appear, some are listed no longer."""
+            listed = json.dumps(rng.sample([f"extra-{number}" for number in range(6)], rng.randrange(7)))
+            await services.sync.inventory(operator, listed, pool=POOL, most_removed_percent=100)
 
         async def clusters_are_seen() -> None:
             """As a look of the observation loop: several clusters in one statement."""
@@ -203,6 +215,7 @@ async def test_everything_at_once_never_waits_in_a_circle(database_url: str, rng
                 drain,
                 give_host_back,
                 give_host_back,
+                hosts_come_and_go,
                 *[a_node_goes_on] * 8,
                 clusters_are_seen,
                 clusters_are_seen,

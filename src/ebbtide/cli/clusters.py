@@ -41,7 +41,8 @@ def resolve(client: Client, ref: str) -> Json:
 def list_clusters(session: Session, project: ProjectFilter = None) -> None:
     """List the clusters that the key may see."""
     found = session.client.clusters(project)
-    session.rows(found, views.LIST, empty="no clusters; `ebbtide clusters create NAME` orders one")
+    hint = "`ebbtide clusters create NAME` orders one, `ebbtide clusters import NAME` takes one that exists"
+    session.rows(found, views.LIST, empty=f"no clusters; {hint}")
 
 
 @command(app, "get")

@@ -16,7 +16,7 @@ from hosts import Busy, Lab, NotPossible, missing
 from images import PAUSE, PYTHON, write_images
 
 from ebbtide.errors import EbbtideError
-from ebbtide.kube.places import places
+from ebbtide.kube.places import MissingPrograms, places
 
 _VERBS = ("create", "status", "stop", "delete", "list", "reboot")
 
@@ -29,9 +29,13 @@ def settings(folder: Path) -> dict[str, str]:
 
 def _kubelet() -> Path:
     lacking = missing()
+    try:
+        kubelet = places().require(("kubelet",))["kubelet"]
+    except MissingPrograms as error:
+        raise NotPossible("\n".join([*lacking, error.message])) from error
     if lacking:
         raise NotPossible("real kubelets need more than this machine has:\n  " + "\n  ".join(lacking))
-    return places().require(("kubelet",))["kubelet"]
+    return kubelet
 
 
 def make(folder: Path, more: dict[str, Path]) -> Lab:

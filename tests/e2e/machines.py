@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ebbtide.kube.places import MissingPrograms, places
+from ebbtide.kube.programs import CONTROL_PLANE
 from tests.e2e.processes import Json, json_lines, run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -31,7 +33,12 @@ _LOOK_EVERY_S = 0.1
 def lacking() -> str:
     """What this machine lacks, in words; empty when real kubelets can run here."""
     checked = subprocess.run([*_LAB, "check"], capture_output=True, text=True, timeout=60)
-    return "" if checked.returncode == 0 else checked.stdout + checked.stderr
+    told = "" if checked.returncode == 0 else checked.stdout + checked.stderr
+    try:
+        places().require(CONTROL_PLANE)
+    except MissingPrograms as missing:
+        told += missing.message
+    return told
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ log = structlog.get_logger()
 REFRESH_S = 10.0  # how soon a new cluster is watched
 APART_S = 0.05  # between the beginnings of two watches: each reads all there is
 REST_S = 0.5  # between two hints about the nodes of one cluster
-LOOK_REST_S = 5.0  # between two about the whole of it, which costs a read of everything there
+LOOK_REST_S = 10.0  # between two about the whole of it: that costs a read of everything there
 
 
 @dataclass(slots=True)

@@ -123,7 +123,8 @@ class ExecProvider:
             return Deletion(gone=True, wiped=True, untouched=True)
         if held.gone:
             await self._memory.let_go(held)
-            return Deletion(gone=True, wiped=True, wiped_by=held.wiped_by)
+            never_was = not held.order.node_name  # it was buried, not deleted
+            return Deletion(gone=True, wiped=True, wiped_by=held.wiped_by, untouched=never_was)
         return await self._ask("delete", held, read_deletion)
 
     async def create_control_plane(self, cluster_id: str, name: str) -> ControlPlane:

@@ -306,3 +306,17 @@ def test_buckets_add_up() -> None:
         Bucket.BROKEN: 1,
         Bucket.CORDONED: 1,
     }
+
+
+def test_a_host_that_goes_into_maintenance_is_one_reason_to_take_a_node_and_not_two() -> None:
+    """The host that broke and the maintenance that asks for it are the same host."""
+    lent = [replace(RUNNING, uid=f"lent-{number}", no=10 + number, host_id=f"x{number}") for number in (1, 2)]
+    rest = tuple(node for node in SOUND.nodes if node.uid != "fix")
+    free = tuple(replace(host, state=HostState.AVAILABLE, occupant_uid=None) if host.id == "h7" else host
+                 for host in SOUND.hosts)  # fmt: skip
+    before = replace(SOUND, hosts=free, nodes=(*rest, *lent))
+    taken = [replace(node, phase=Phase.DRAINING, end_reason=EndReason.PREEMPTED) for node in lent]
+    one = check_step(before, replace(SOUND, nodes=(*SOUND.nodes, taken[0], lent[1])))
+    both = check_step(before, replace(SOUND, nodes=(*SOUND.nodes, *taken)))
+    assert one == []
+    assert both == ["invariant 5: pool h100 took 2 nodes for 1 hosts asked for or broken"]

@@ -313,15 +313,17 @@ def _taken_for_nobody(before: Snapshot, after: Snapshot) -> Iterator[str]:
     earlier = {node.uid: node for node in before.nodes}
     reasons = Counter({pool.name: pool.missing for pool in before.pools})
     taken: Counter[str] = Counter()
+    usable = {host.id for host in before.hosts if host.state is HostState.AVAILABLE}
+    broke = [host for host in after.hosts if host.id in usable and host.state is not HostState.AVAILABLE]
+    reasons.update(host.pool for host in broke)
+    counted = {host.id for host in broke}  # a host that goes into maintenance is one reason, not two
     for node in after.nodes:
         old = earlier.get(node.uid)
-        if old is None and node.compute_class is not ComputeClass.PREEMPTIBLE:
+        asks = node.compute_class is not ComputeClass.PREEMPTIBLE and node.pinned_host_id not in counted
+        if old is None and asks:
             reasons[node.pool] += 1
         if node.end_reason is EndReason.PREEMPTED and (old is None or old.end_reason is None):
             taken[node.pool] += 1
-    usable = {host.id for host in before.hosts if host.state is HostState.AVAILABLE}
-    for host in after.hosts:
-        reasons[host.pool] += host.id in usable and host.state is not HostState.AVAILABLE
     for pool, nodes in taken.items():
         if nodes > reasons[pool]:
             yield f"invariant 5: pool {pool} took {nodes} nodes for {reasons[pool]} hosts asked for or broken"

@@ -23,7 +23,7 @@ from tests.e2e.processes import Json, json_lines, run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLE = ROOT / "examples" / "local-kubelet"
-_LAB = [sys.executable, EXAMPLE / "lab.py"]
+_LAB: list[str | Path] = [sys.executable, EXAMPLE / "lab.py"]
 _DISK = Path("/var/tmp")  # containers' file systems are stacked: memory or another stack will not do
 _PREFIX = "ebbtide-e2e-"
 _CONTAINERS = "hosts/*/disk/containerd/io.containerd.runtime.v2.task/k8s.io/*"

@@ -162,7 +162,7 @@ def _keep_logs(one: Scene) -> None:
 
 def _control_plane(folder: Path) -> Beside:
     """The example's, until its kubeconfig is told."""
-    command = [sys.executable, EXAMPLE / "control_plane.py", folder / "plane"]
+    command: list[str | Path] = [sys.executable, EXAMPLE / "control_plane.py", folder / "plane"]
     plane = Beside("control plane", command, folder / "plane.log", environment())
 
     def answers() -> bool | None:
@@ -210,7 +210,7 @@ def _start(one: Scene) -> Beside:
     template.write_text(yaml.safe_dump(_TEMPLATE))
     settings["EBBTIDE_STORAGE_TEMPLATE"] = str(template)
     data = one.folder / "data"
-    command = [_program("ebbtide"), "up", "--data", data, "--fleet", _FLEET, "--port", "0"]
+    command: list[str | Path] = [_program("ebbtide"), "up", "--data", data, "--fleet", _FLEET, "--port", "0"]
     up = Beside("ebbtide up", command, one.folder / "up.log", {**environment(), **settings})
 
     def answers() -> bool | None:
@@ -224,7 +224,7 @@ def _start(one: Scene) -> Beside:
 def _poll(one: Scene) -> Beside:
     pods = one.kubectl.items("pods", "--selector=app=serving")
     address = pods[0]["status"]["podIP"]
-    command = [sys.executable, HERE / "poller.py", f"http://{address}:8080/", one.poll_file]
+    command: list[str | Path] = [sys.executable, HERE / "poller.py", f"http://{address}:8080/", one.poll_file]
     poller = Beside("poller", command, one.folder / "poller.log")
     until(lambda: True if one.poll_file.exists() else None, "the service is asked")
     return poller

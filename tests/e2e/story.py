@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
+from pathlib import Path
 
 from tests.e2e import objects
 from tests.e2e.machines import Mounts
@@ -48,7 +49,13 @@ class Story:
     def log_of(self, pod: str) -> Beside:
         """The pod's log from its beginning, followed to its end."""
         kubectl = self.scene.kubectl
-        command = [kubectl.program, f"--kubeconfig={kubectl.kubeconfig}", "logs", "--follow", pod]
+        command: list[str | Path] = [
+            kubectl.program,
+            f"--kubeconfig={kubectl.kubeconfig}",
+            "logs",
+            "--follow",
+            pod,
+        ]
         return Beside(f"log of {pod}", command, self.scene.folder / f"{pod}.log")
 
     def claim(self) -> float:
@@ -111,7 +118,13 @@ def story(scene: Scene, name: str) -> Iterator[Story]:
         kubectl = scene.kubectl
         ready = '.object.status.conditions[?(@.type=="Ready")].status'
         columns = f"--output=custom-columns=TYPE:.type,NAME:.object.metadata.name,READY:{ready}"
-        command = [kubectl.program, f"--kubeconfig={kubectl.kubeconfig}", "get", "nodes", "--watch"]
+        command: list[str | Path] = [
+            kubectl.program,
+            f"--kubeconfig={kubectl.kubeconfig}",
+            "get",
+            "nodes",
+            "--watch",
+        ]
         watch = Lines([*command, "--output-watch-events", columns])
         stack.callback(watch.stop)
         kubectl.apply(objects.claim(VOLUME))

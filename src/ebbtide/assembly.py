@@ -269,9 +269,12 @@ class System:
 
 
 def _say_if_failed(task: asyncio.Task[None]) -> None:
-    """What runs beside the loops makes them faster; without it they still do all there is to do."""
+    """What runs beside the loops makes them faster, or keeps their settings up to date.
+
+    Without it they still do all there is to do.
+    """
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("hints come later from now on", why=repr(error))
+        log.error("hints or changed settings come late from now on", why=repr(error))
 
 
 async def hint_changes(tx: Tx, cluster_ids: list[str]) -> None:

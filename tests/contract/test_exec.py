@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -313,6 +314,7 @@ async def test_what_left_the_programs_group_is_not_waited_for(script: Script) ->
     assert made.state is InstanceState.UP
 
 
+@pytest.mark.skipif(not shutil.which("timeout"), reason="coreutils' `timeout` is not here, which does this")
 def test_a_program_does_not_outlive_us_by_long(tmp_path: Path) -> None:
     """The worker is killed; its program ends with its limit, so that nobody else's run meets it."""
     ours = f"""

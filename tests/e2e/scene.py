@@ -175,7 +175,7 @@ def _control_plane(folder: Path) -> Beside:
 
 def join(one: Scene, name: str, host: str, labels: Mapping[str, str]) -> None:
     """A machine joins by hand."""
-    command = [
+    command: list[str | Path] = [
         sys.executable,
         EXAMPLE / "join.py",
         "--lab",

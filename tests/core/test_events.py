@@ -45,7 +45,8 @@ def test_expired_grace_names_pod_container_and_seconds() -> None:
 
 
 def test_an_overridden_budget_is_named_with_the_pods_that_it_would_have_kept() -> None:
-    message = events.budget_overridden({"lab/keep-all": ["lab/a", "lab/b"], "lab/also": ["lab/c"]}, NOW).message
+    kept = {"lab/keep-all": ["lab/a", "lab/b"], "lab/also": ["lab/c"]}
+    message = events.budget_overridden(kept, NOW).message
     assert "lab/also (lab/c), lab/keep-all (lab/a, lab/b)" in message
 
 

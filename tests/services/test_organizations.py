@@ -58,8 +58,19 @@ async def test_a_disabled_organisations_keys_are_refused_and_its_clusters_go_on(
     assert cluster.id in {one.id for one in await office.services.clusters.list(operator)}
     await organizations.change(operator, acme.id, disabled=False)
     assert (await access.authenticate(key.secret)).project_slug == "lab"
-    with pytest.raises(Conflict, match="this key belongs to it"):
-        await organizations.change(operator, operator.organization_id, disabled=True)
+
+
+async def test_no_operator_locks_the_service_out_of_itself(office: Office, operator: Caller) -> None:
+    """The first start's organisation, disabled by an operator of another: who starts next needs a key of it."""
+    organizations, access = office.services.organizations, office.services.access
+    acme = await organizations.create(operator, "Acme")
+    await access.create_project(operator, "lab", organization=acme.id)
+    key = await access.issue_key(operator, "lab", Role.OPERATOR)
+    other = await access.authenticate(key.secret)
+    await organizations.change(other, operator.organization_id, disabled=True)
+    starting = await office.operator()
+    enabled = await organizations.change(starting, starting.organization_id, disabled=False)
+    assert enabled.disabled_at is None
 
 
 async def test_names_are_unique_also_when_two_give_one_at_once(office: Office, operator: Caller) -> None:

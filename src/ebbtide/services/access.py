@@ -84,7 +84,8 @@ class AccessService:
             key = await access.key_by_hash(tx, secret_hash(bearer))
             if key is None or key.revoked_at or (key.expires_at and key.expires_at <= tx.now):
                 raise Unauthenticated("this API key is not known, or no longer valid", code="invalid_api_key")
-            if key.organization_disabled_at is not None:
+            # An operator's key passes: who runs the service must always be able to enable it again.
+            if key.organization_disabled_at is not None and key.role != Role.OPERATOR:
                 raise Forbidden(
                     f"the organisation {key.organization_name!r} is disabled: what it has goes on, and its "
                     f"keys are refused until an operator enables it again",

@@ -1,4 +1,4 @@
-"""Organisations: whose projects are whose. A project belongs to one; disabled, its keys are refused."""
+"""Organisations: whose projects are whose. A project belongs to one; disabled, its tenants' keys are refused."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class OrganizationService:
     ) -> OrganizationDetails:
         """Rename an organisation, disable or enable it; named by id or name (operators).
 
-        Disabled, its keys are refused; its clusters go on. Raises NotFound, BadInput, Conflict (the name is
-        taken; one's own cannot be disabled).
+        Disabled, its keys are refused, operators' excepted; its clusters go on. Raises NotFound, BadInput,
+        Conflict (the name is taken).
         """
         require_operator(caller)
         wanted = _checked(name) if name is not None else None
@@ -66,10 +66,6 @@ class OrganizationService:
         async def work(tx: Tx) -> OrganizationDetails:
             await access.lock_organizations(tx)
             row = await _one(tx, ref)
-            if disabled and row.id == caller.organization_id:
-                raise Conflict(
-                    "this key belongs to it, and could not enable it again", code="own_organization"
-                )
             other = await access.organization(tx, wanted) if wanted else None
             if other is not None and other.id != row.id and other.name == wanted:
                 raise _taken(other.name)

@@ -74,7 +74,7 @@ async def test_why_a_node_was_placed_and_why_it_was_taken(story: Story) -> None:
     assert taken["taken_because"] == leaving["why"]
     text = " ".join(taken["sentences"])
     assert f"It was chosen to leave: {leaving['why']}." in text
-    assert "Its host goes to the external claim 'train/1' of 1 hosts for the batch system" in text
+    assert "Its host goes to the external claim 'train/1' of 1 host for the batch system" in text
     await story.simulated.run_for(600)
     gone = await asked(story, f"node/{leaving['name']}")
     assert (gone["phase"], gone["end_reason"]) == ("REMOVED", "preempted")

@@ -472,6 +472,22 @@ async def test_no_secret_is_told(desk: Desk) -> None:
     assert [secret for secret in (key.secret, turned.secret, hook.secret) if secret in told] == []
 
 
+async def test_a_fleet_file_that_only_lets_lent_hosts_go_is_told(desk: Desk) -> None:
+    made = await desk.services.clusters.create(desk.tenant, an_order(gpus=4 * SIZE), Replay("a"))
+    hosts = [node.host_name or "" for node in made.nodes]
+    changes = await desk.services.fleet.apply_file(a_fleet(a_pool(hosts[1:])), desk.operator)
+    assert (changes.done, changes.kept) == ((), (f"host {hosts[0]} leaves when it is free",))
+    entry = await _newest(desk)
+    assert (entry.action, entry.after) == ("fleet.apply", {"done": [], "kept": list(changes.kept)})
+
+
+async def test_a_tenant_reads_that_a_cluster_was_imported_for_it(desk: Desk) -> None:
+    order = ImportOrder("reef", REGION, GPU_TYPE, "https://a", "pool=gpu", project_id=desk.tenant.project_id)
+    made = await desk.services.imports.create(desk.operator, order, Replay("i"))
+    (entry,) = await desk.services.audit.read(desk.tenant)
+    assert (entry.action, entry.subject, entry.key_id) == ("cluster.import", made.id, None)
+
+
 async def test_a_tenant_reads_what_an_operator_did_to_its_things_and_not_who(desk: Desk) -> None:
     other = await desk.office.caller("beta")
     made = await desk.services.clusters.create(desk.tenant, an_order(), Replay("a"))

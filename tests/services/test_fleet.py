@@ -238,7 +238,13 @@ async def test_driver_versions_are_the_files(office: Office, operator: Caller) -
     changed = FleetFile(
         (RegionSpec("eu-1", (replace(file.regions[0].driver_versions[0], id="v2"),)),), file.pools
     )
-    await office.services.fleet.apply_file(changed)
+    changes = await office.services.fleet.apply_file(changed)
+    assert changes.done == (
+        "region eu-1: driver versions are v2/12.8/570/ubuntu-22.04 (were v1/12.8/570/ubuntu-22.04)",
+    )
+    (told,) = await office.services.audit.read(operator, limit=1)
+    assert told.after == {"done": list(changes.done), "kept": []}
+    assert (await office.services.fleet.apply_file(changed)).done == ()
     (region,) = await office.services.clusters.regions()
     assert [version.id for version in region.driver_versions] == ["v2"]
 

@@ -208,8 +208,9 @@ class FleetService:
 
         async def work(tx: Tx) -> FleetChanges:
             changes = await self._applier.file(tx, file)
-            if changes.done:
-                await record(tx, caller, "fleet.apply", "fleet file", after={"done": changes.done})
+            if changes.done or changes.kept:  # a lent host that leaves later has left the inventory now
+                after = {"done": changes.done, "kept": changes.kept}
+                await record(tx, caller, "fleet.apply", "fleet file", after=after)
             return changes
 
         changes = await self._db.run(work)

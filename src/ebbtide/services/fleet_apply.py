@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ebbtide.core.hosts import HostState
@@ -91,7 +91,7 @@ class Applier:
         return _changes(report, most_removed_percent)
 
     async def _regions(self, tx: Tx, file: FleetFile, report: _Report) -> None:
-        known = {row.name for row in await fleet.all_regions(tx)}
+        known = {row.name: row for row in await fleet.all_regions(tx)}
         for position, region in enumerate(file.regions):
             versions = [
                 {
@@ -105,6 +105,9 @@ class Applier:
             await fleet.put_region(tx, region.name, position, versions)
             if region.name not in known:
                 report.done.append(f"region {region.name} added")
+            elif list(known[region.name].driver_versions) != versions:
+                now, was = _told(versions), _told(known[region.name].driver_versions)
+                report.done.append(f"region {region.name}: driver versions are {now} (were {was})")
 
     async def _pool(self, tx: Tx, spec: PoolSpec, report: _Report) -> None:
         before = await pools.load(tx, spec.name)
@@ -231,6 +234,11 @@ def _changes(report: _Report, most_removed_percent: int | None) -> FleetChanges:
                 code="too_many_removed",
             )
     return FleetChanges(tuple(report.done), tuple(report.kept))
+
+
+def _told(versions: Sequence[Mapping[str, str]]) -> str:
+    fields = ("id", "cuda_version", "nvidia_driver_version", "os")
+    return ", ".join("/".join(version[name] for name in fields) for version in versions)
 
 
 async def _wake(tx: Tx, pool: str) -> None:

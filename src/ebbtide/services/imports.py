@@ -126,7 +126,7 @@ class ImportService:
             "standard_selector": order.standard_selector,
             "num_preemptible_gpus": order.num_preemptible_gpus,
         }
-        await record(tx, caller, "cluster.import", cluster_id, after=after)
+        await record(tx, caller, "cluster.import", cluster_id, after=after, of=project_id)
         return cluster_id
 
     async def _check_new(self, tx: Tx, pool: PoolRow, server: str) -> None:

@@ -136,6 +136,38 @@ async def test_a_list_whose_version_expires_begins_again_once() -> None:
     assert len(server.asked) == 4
 
 
+async def test_a_list_without_an_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def all_of_it(client: KubeClient) -> object:
+        return await client.list("/api/v1/nodes")
+
+    async with Misbehaving(a_list("a", "7", "same")) as server:
+        error = await fails(call(server, all_of_it))
+    assert type(error) is Unreachable
+    assert "no end" in error.message
+    assert len(server.asked) == 2, "the same page is not read a third time"
+
+    anew = [a_list("ab", "7", f"token-{at}") for at in range(10)]
+    with monkeypatch.context() as patched:
+        patched.setattr(client_module, "_MOST_LISTED", 6)
+        async with Misbehaving(*anew) as server:
+            assert type(await fails(call(server, all_of_it))) is Unreachable
+        assert len(server.asked) == 3
+    with monkeypatch.context() as patched:
+        patched.setattr(client_module, "LISTING_S", 0.0)
+        async with Misbehaving(*anew) as server:
+            assert type(await fails(call(server, all_of_it))) is Unreachable
+        assert len(server.asked) == 1
+
+
+async def test_a_list_that_is_kept_whole_has_a_size() -> None:
+    pages = [a_list("a" * 100, "7", f"token-{at}") for at in range(20)]
+    async with Misbehaving(*pages, a_list("a", "7")) as server:
+        error = await fails(call(server, lambda client: client.list("/api/v1/nodes")))
+    assert type(error) is Unreachable
+    assert "larger than 20000 bytes" in error.message
+    assert 3 <= len(server.asked) < 20
+
+
 @pytest.mark.parametrize(
     ("status", "reason", "kind"),
     [
@@ -368,9 +400,29 @@ async def test_waiting_for_a_slow_server_is_no_failure() -> None:
 
     async with Misbehaving(slowly) as server:
         client = KubeClient(server.kubeconfig(), in_flight=1, limit_s=0.4, wait=Waits())
-        await asyncio.gather(*(client.get(POD) for _ in range(8)))  # the last one waits for twice its limit
+        await asyncio.gather(*(client.get(POD) for _ in range(6)))  # the last waits for more than its limit
         await client.close()
-    assert len(server.asked) == 8
+    assert len(server.asked) == 6
+
+
+async def test_a_queue_that_is_longer_than_a_deadline_can_bear_is_said() -> None:
+    async def slowly(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.3)
+        await answer({"kind": "Pod"})(writer)
+
+    async with Misbehaving(slowly) as server:
+        client = KubeClient(server.kubeconfig(), in_flight=1, limit_s=0.5, wait=Waits())
+        began = monotonic()
+        ended = await asyncio.gather(*(client.get(POD) for _ in range(20)), return_exceptions=True)
+        took = monotonic() - began
+        late = [each for each in ended if isinstance(each, Unreachable)]
+        assert late, "twenty in a row take six seconds"
+        assert all("no turn" in each.message for each in late)
+        assert len(ended) - len(late) == len(server.asked) >= 1
+        assert took < 4
+        assert await client.get(POD) == {"kind": "Pod"}, "who left the queue left no place taken"
+        assert client.busy == 0
+        await client.close()
 
 
 async def test_a_cancelled_call_gives_its_place_back() -> None:

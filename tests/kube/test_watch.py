@@ -177,9 +177,13 @@ async def test_an_expired_version_is_listed_anew_and_compared(gone: Reply) -> No
     assert asked(server) == ["list", "10", "list", "99"]
 
 
-async def test_a_version_that_expires_again_and_again_does_not_keep_us_busy() -> None:
+@pytest.mark.parametrize("before", [(), (bookmark("20"),)], ids=["at once", "after an event"])
+async def test_a_version_that_expires_again_and_again_does_not_keep_us_busy(
+    before: Sequence[dict[str, Any]],
+) -> None:
+    expires = stream(*before, EXPIRED_WITHIN)
     async with (
-        Misbehaving(*[listed(pod("a")), stream(EXPIRED_WITHIN)] * 6, listed(pod("a")), FOREVER) as server,
+        Misbehaving(*[listed(pod("a")), expires] * 6, listed(pod("a")), FOREVER) as server,
         following(server) as one,
     ):
         for _ in range(7):

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -29,6 +30,10 @@ from ebbtide.kube.way_in import way_in
 Object = dict[str, Any]
 
 LARGEST_ANSWER = 64 * 1024 * 1024
+LONGEST_WAITS = 2.0  # how many requests' times one may wait for a place
+LISTING_S = 240.0  # of one listing, all its pages; API servers keep its version for five minutes
+_WHOLE_LIST = 2  # largest answers: what may be kept of one listing
+_MOST_LISTED = 300_000  # twice the pods that the largest of clusters has
 WATCH_S = 40  # the server ends a watch after this, and we do a little later: so silence is noticed
 _WATCH_SLACK_S = 8.0
 _READY = "/readyz"
@@ -49,11 +54,23 @@ class PatchKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KubeList:
-    """A whole list, or one page of it. resource_version: from where a watch goes on."""
+    """A whole list, or one page of it.
+
+    resource_version: from where a watch goes on. size: in bytes, as it was sent.
+    """
 
     items: list[Object]
     resource_version: str
     following: str | None = None
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """value: what an answer said. size: its bytes."""
+
+    value: Object
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,27 +124,36 @@ class KubeClient:
 
     async def get(self, path: str, **params: Param) -> Object:
         """One object. Raises KubeError."""
-        return await self._read(path, params)
+        return (await self._read(path, params)).value
 
     async def list(self, path: str, *, page: int = 500, **params: Param) -> KubeList:
-        """All objects, page by page; once more from the start if the version expired meanwhile."""
+        """All objects, page by page; once more from the start if the version expired meanwhile.
+
+        Bounded as `pages` is, and in all bytes: what is listed whole is kept whole.
+        """
         try:
             return await self._all_pages(path, page, params)
         except Expired:
             return await self._all_pages(path, page, params)
 
-    async def pages(self, path: str, *, page: int = 500, **params: Param) -> AsyncIterator[KubeList]:
+    async def pages(self, path: str, *, page: int = 500, **params: Param) -> AsyncGenerator[KubeList, None]:
         """The same a page at a time, for those who keep little of it. Raises Expired between two pages if
-        the version is no longer kept: what came before is then to be thrown away.
+        the version is no longer kept: what came before is then to be thrown away. A listing that does not
+        come to its end (too many objects, too long, the same page again) is Unreachable.
         """
+        what = f"GET {path}"
         following: str | None = None
+        listed, ends_at = 0, monotonic() + LISTING_S
         while True:
             asked = {**params, "limit": page, "continue": following}
-            part = _as_list(f"GET {path}", await self._read(path, asked))
+            part = _as_list(what, await self._read(path, asked))
+            listed += len(part.items)
             yield part
-            following = part.following
-            if not following:
+            if not part.following:
                 return
+            if part.following == following or listed >= _MOST_LISTED or monotonic() >= ends_at:
+                raise Unreachable(f"{what}: the list has no end")
+            following = part.following
 
     async def create(self, path: str, body: Mapping[str, Any], **params: Param) -> Object:
         """POST. Raises Conflict if it is there already."""
@@ -193,23 +219,30 @@ class KubeClient:
 
     async def _all_pages(self, path: str, page: int, params: Mapping[str, Param]) -> KubeList:
         items: list[Object] = []
-        version = ""
-        async for part in self.pages(path, page=page, **params):
-            items += part.items
-            version = part.resource_version
-        return KubeList(items, version)
+        version, size, most = "", 0, self._largest * _WHOLE_LIST
+        async with aclosing(self.pages(path, page=page, **params)) as parts:
+            async for part in parts:
+                size += part.size
+                if size > most:
+                    raise Unreachable(f"GET {path}: the list is larger than {most} bytes")
+                items += part.items
+                version = part.resource_version
+        return KubeList(items, version, size=size)
 
-    async def _read(self, path: str, params: Mapping[str, Param]) -> Object:
+    async def _read(self, path: str, params: Mapping[str, Param]) -> _Answer:
         request = Request("GET", path, params, self._limit_s)
         try:
-            return await self._send(request)
+            return await self._exchange(request)
         except Unreachable as error:
             if not _passes(error):
                 raise
             await self._wait(min(error.retry_after_s or _RETRY_WAIT_S, _LONGEST_RETRY_WAIT_S))
-        return await self._send(request)
+        return await self._exchange(request)
 
     async def _send(self, request: Request) -> Object:
+        return (await self._exchange(request)).value
+
+    async def _exchange(self, request: Request) -> _Answer:
         """The answer. An API server that has just started forbids everything until it has read its roles, and
         nobody may conclude from that that a right is missing. So what is forbidden, and thus has changed
         nothing, is asked for once more when the server calls itself ready.
@@ -224,9 +257,10 @@ class KubeClient:
         finally:
             self.busy -= 1
 
-    async def _once(self, request: Request) -> Object:
+    async def _once(self, request: Request) -> _Answer:
         began = monotonic()
-        async with self._places:
+        await self._take_place(request)
+        try:
             sent_at = monotonic()
             if sent_at - began >= self._limit_s / 2:
                 self._raise_if_silent(request, sent_at)
@@ -235,8 +269,24 @@ class KubeClient:
                 self._spoke_at = monotonic()
                 self.server_time.saw(answer.headers.get("Date"), sent_at, self._spoke_at)
                 if 200 <= answer.status < 300:
-                    return _as_object(request.what, answer.status, content)
+                    return _Answer(_as_object(request.what, answer.status, content), len(content))
                 raise refusal(request.what, answer, content)
+        finally:
+            self._places.release()
+
+    async def _take_place(self, request: Request) -> None:
+        """A slow server with a long queue is not away; but who waits for longer than this would miss a
+        deadline of its own, so it is told.
+        """
+        if not self._places.locked():  # the usual case, without the cost of a timer
+            await self._places.acquire()
+            return
+        try:
+            async with asyncio.timeout(self._limit_s * LONGEST_WAITS):
+                await self._places.acquire()
+        except TimeoutError as error:
+            message = f"{request.what}: the API server is so slow that there was no turn for this in time"
+            raise Unreachable(message) from error
 
     async def _settle(self, error: Rejected) -> None:
         """Raise what it was; return where only another try can tell."""
@@ -255,9 +305,8 @@ class KubeClient:
     def _raise_if_silent(self, request: Request, now: float) -> None:
         """For who waited long for a place.
 
-        Waiting has no limit of its own: a slow server with a long queue is not away. But once nothing at all
-        has come back for a request's whole time, those who have waited for the most of it do not try in
-        their turn.
+        Once nothing at all has come back for a request's whole time, those who have waited for the most of it
+        do not try in their turn.
         """
         if now - self._spoke_at >= self._limit_s * _NEARLY:
             message = f"{request.what}: the API server has answered nothing for {self._limit_s:g} s"
@@ -339,14 +388,15 @@ def _as_object(what: str, status: int, content: bytes) -> Object:
     return value
 
 
-def _as_list(what: str, value: Object) -> KubeList:
-    items, metadata = value.get("items"), value.get("metadata")
+def _as_list(what: str, answer: _Answer) -> KubeList:
+    items, metadata = answer.value.get("items"), answer.value.get("metadata")
     items = [] if items is None else items  # Go writes an empty list as null here and there
     if not isinstance(items, list) or not isinstance(metadata, dict):
         raise Unreachable(f"{what}: the answer is no list")
     if not all(isinstance(item, dict) for item in items):
         raise Unreachable(f"{what}: the answer is a list of something else")
-    return KubeList(items, str(metadata.get("resourceVersion", "")), metadata.get("continue") or None)
+    following = str(metadata.get("continue") or "") or None
+    return KubeList(items, str(metadata.get("resourceVersion", "")), following, answer.size)
 
 
 def _as_event(what: str, line: bytes) -> WatchEvent:

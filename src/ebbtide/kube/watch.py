@@ -37,6 +37,7 @@ LONGEST_WAIT_S = 10.0
 REFUSED_WAIT_S = 60.0
 _LISTED_AGAIN_AFTER = 3  # bad answers in a row: the version itself may be what the server cannot serve
 _AT_ONCE_S = 1.0
+_SETTLED_S = 60.0  # a version that lasted so long has not expired again at once
 _PAGE = 500
 
 
@@ -84,6 +85,8 @@ class Mirror(Generic[T]):
         self._version: str | None = None
         self._failures = 0
         self._refusals = 0
+        self._expiries = 0
+        self._listed_at = monotonic()
 
     async def follow(self) -> AsyncGenerator[News[T], None]:
         """News, for ever. Never ends by itself, and raises nothing for trouble in the cluster."""
@@ -95,10 +98,7 @@ class Mirror(Generic[T]):
                     async for news in watched:
                         yield news
             except Expired as error:
-                self._version = None
-                if self._failures:  # listed, and expired again at once
-                    await self._pause(error, LONGEST_WAIT_S)
-                self._failures += 1
+                await self._expired(error)
             except KubeError as error:
                 if _answered(error):
                     self._refusals += 1
@@ -107,6 +107,16 @@ class Mirror(Generic[T]):
                 # A right that is missing does not come by asking.
                 await self._pause(error, REFUSED_WAIT_S if isinstance(error, Rejected) else LONGEST_WAIT_S)
                 self._failures += 1
+
+    async def _expired(self, error: Expired) -> None:
+        """List again; with growing waits where it expires again and again, whatever was told in between."""
+        self._version = None
+        if monotonic() - self._listed_at >= _SETTLED_S:
+            self._expiries = 0
+        self._failures = max(self._failures, self._expiries)
+        if self._failures:
+            await self._pause(error, LONGEST_WAIT_S)
+        self._failures = self._expiries = self._failures + 1
 
     async def _pause(self, error: KubeError, longest_s: float) -> None:
         doubled: int = 2 ** min(self._failures, 8)
@@ -117,14 +127,16 @@ class Mirror(Generic[T]):
     async def _list(self) -> News[T]:
         found: dict[str, T] = {}
         version = ""
-        async for page in self._client().pages(self._path, page=_PAGE, **self._params):
-            for each in page.items:
-                kept = self._slim(each)
-                if kept is not None:
-                    found[_uid(each)] = kept
-            version = page.resource_version
+        async with aclosing(self._client().pages(self._path, page=_PAGE, **self._params)) as pages:
+            async for page in pages:
+                for each in page.items:
+                    kept = self._slim(each)
+                    if kept is not None:
+                        found[_uid(each)] = kept
+                version = page.resource_version
         before, self.items = self.items, found
         self._version = version
+        self._listed_at = monotonic()
         if not self.listed:
             self.listed = True
             return News((), first=True)

@@ -106,6 +106,13 @@ def test_a_servers_clock_that_is_set_is_followed_and_nonsense_is_not() -> None:
     assert clock.difference(T0 + timedelta(seconds=10), 110.1) <= timedelta(seconds=-3589)
 
 
+@pytest.mark.parametrize("year", ["9999", "9998"])
+def test_a_servers_clock_at_the_end_of_time_is_nonsense(year: str) -> None:
+    clock = ServerTime()
+    clock.saw(f"Fri, 31 Dec {year} 23:59:59 GMT", 100.0, 100.1)
+    assert clock.difference(T0, 100.1) == timedelta(0)
+
+
 @pytest.mark.parametrize(
     ("selector", "chosen"),
     [
@@ -190,6 +197,7 @@ HOSTILE: list[Json] = [
     {"metadata": {"deletionTimestamp": "33658-01-01T00:00:00Z"}, "spec": {"tolerations": [[], {"key": 3}]}},
     {"metadata": {"deletionTimestamp": "0001-01-01T00:00:00+14:00"}},
     {"spec": {"terminationGracePeriodSeconds": 9_999_999_999, "volumes": [{}, 1]}},
+    {"spec": {"terminationGracePeriodSeconds": True}},
     {"spec": {"terminationGracePeriodSeconds": -5}, "status": {"startTime": "yesterday"}},
     {"status": {"allocatable": {"nvidia.com/gpu": "9" * 500, "memory": [], "cpu": "1e5"}, "addresses": [0]}},
     {"status": {"containerStatuses": [{"name": "c\0", "state": {"running": {"startedAt": "x"}}}, 4]}},
@@ -202,6 +210,7 @@ def test_whatever_a_stranger_writes_can_be_read_and_stored(thing: Json) -> None:
     for difference in (timedelta(0), timedelta(days=9), timedelta(days=-9)):
         seen = pods.seen(thing, difference)
         assert 0 <= seen.grace_s < 2**31
+        assert type(seen.grace_s) is int, "true is a number to Python, and none to the database"
         told = (seen.uid, seen.name, seen.namespace, *seen.containers)
         assert all(len(one) <= 253 and one.isprintable() for one in told)
         assert seen.ends_by is None or seen.ends_by.tzinfo is not None

@@ -12,6 +12,7 @@ from ebbtide.drivers.base import ClusterRef
 from ebbtide.errors import Unavailable
 from ebbtide.playground.behaviours import Obeys
 from ebbtide.store import clusters
+from ebbtide.store.seal import Sealer, new_key
 from ebbtide.store.visits import Loop
 from ebbtide.workers import watches as watches_module
 from ebbtide.workers.watches import Watches
@@ -179,6 +180,20 @@ async def test_another_way_in_begins_anew(rig: Rig, watches: Watches, watcher: W
     await settle()
     assert watcher.watched == {cluster: "another"}
     assert watcher.begun == [cluster, cluster]
+
+
+async def test_one_kubeconfig_that_no_key_opens_ends_no_other_watch(
+    rig: Rig, watches: Watches, watcher: Watcher
+) -> None:
+    locked, open_ = await rig.running("locked"), await rig.running("open")
+    async with rig.sim.system.db.transaction() as tx:
+        await clusters.set_fields(tx, locked, driver_kubeconfig=Sealer([new_key()]).seal("lost"))
+    await watches.refresh()
+    await settle()
+    assert set(watcher.watched) == {open_}
+    rig.wait(rig.sim.settings.observe_every_s)
+    said = await rig.visit(Loop.OBSERVATION)
+    assert sum("EBBTIDE_SECRET_KEYS" in sentence for sentence in said) == 1
 
 
 @pytest.mark.parametrize("end", [None, ZeroDivisionError()], ids=["ends", "breaks"])

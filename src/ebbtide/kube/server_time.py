@@ -12,6 +12,9 @@ from functools import lru_cache
 
 from ebbtide.clock import monotonic
 
+# What is later is nonsense, and cannot be reckoned with.
+_LAST_S = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
+
 
 class ServerTime:
     """Bounds of the difference between one server's clock and our monotonic one."""
@@ -46,6 +49,7 @@ class ServerTime:
 @lru_cache(maxsize=16)  # many answers come within one second
 def _seconds(date: str) -> float | None:
     try:
-        return parsedate_to_datetime(date).timestamp()
+        said_s = parsedate_to_datetime(date).timestamp()
     except (ValueError, TypeError, OverflowError):
         return None
+    return said_s if 0 <= said_s < _LAST_S else None

@@ -191,10 +191,9 @@ class Clusters(SingleVisits):
         async with self._db.read() as tx:
             shown = [one for one in await volumes.of_clusters(tx, [row.id]) if one.shown_tib is not None]
             waited_s = (tx.now - row.deleting_at).total_seconds() if row.deleting_at else 0.0
-        ref = ref_of(self._db, row)
         for volume in shown:
             try:
-                if await self._driver.drop_volume(ref, volume.name):
+                if await self._driver.drop_volume(ref_of(self._db, row), volume.name):
                     continue
                 why = f"waiting for volume {volume.name} to leave the cluster"
             except DriverError as error:

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 import structlog
 
 from ebbtide.drivers.base import Driver, DriverError, NodeRef, StandardNode
-from ebbtide.errors import BadInput
 from ebbtide.store import nodes
 from ebbtide.store.clusters import ClusterRow
 from ebbtide.store.db import Database
@@ -44,7 +43,7 @@ async def look(db: Database, driver: Driver, row: ClusterRow) -> Seen:
         if doubtful and (missing := await driver.missing_rights(ref)):
             return Seen(problem=_without(missing))
         standard = await driver.standard(ref, row.standard_selector or "")
-    except (DriverError, BadInput) as error:
+    except DriverError as error:
         return Seen(problem=error.message)
     if not standard:
         return Seen(problem=f"no node of the cluster has the labels {row.standard_selector}")
@@ -70,6 +69,6 @@ async def sweep(db: Database, driver: Driver, row: ClusterRow) -> str | None:
             if not await driver.remove(ref, NodeRef(uid, seen[uid].name)):
                 return f"waiting for node {seen[uid].name} to leave the cluster"
             log.warning("zombie node removed", cluster=row.id, node=seen[uid].name)
-    except (DriverError, BadInput) as error:
+    except DriverError as error:
         return error.message
     return None

@@ -111,8 +111,8 @@ class Observation:
             return _Look(visit, Outcome("nothing to look at"))
         at = self._db.clock.now()
         again = _next_look(at, self._settings.observe_every_s)
-        ref = ref_of(self._db, row)
         try:
+            ref = ref_of(self._db, row)
             seen = {one.uid: one for one in await self._driver.observe(ref)}
         except DriverError as error:
             # Nothing may be concluded: what is not seen is neither well nor lost, and the bill is not sealed

@@ -15,9 +15,10 @@ from datetime import timedelta
 import structlog
 
 from ebbtide.clock import monotonic
-from ebbtide.drivers.base import ClusterRef, Watcher
+from ebbtide.drivers.base import ClusterRef, DriverError, Watcher
 from ebbtide.errors import Unavailable
 from ebbtide.store import clusters, visits, watching
+from ebbtide.store.clusters import ClusterRow
 from ebbtide.store.db import Database
 from ebbtide.store.visits import Loop
 from ebbtide.workers.refs import ref_of
@@ -70,7 +71,7 @@ class Watches:
         """Watch what is new, leave what is gone, begin anew where the way in has changed or a watch ended."""
         async with self._db.read() as tx:
             rows = await clusters.live(tx)
-        refs = {row.id: ref_of(self._db, row) for row in rows if row.control_plane_ready}
+        refs = {ref.cluster_id: ref for row in rows if row.control_plane_ready for ref in self._refs(row)}
         await self._end([key for key, watch in self._watches.items() if refs.get(key) != watch.ref])
         begun = 0
         for key, ref in refs.items():
@@ -81,6 +82,14 @@ class Watches:
                 task = asyncio.create_task(self._follow(ref, begun * APART_S))
                 self._watches[key] = _Watch(ref, task)
                 begun += 1
+
+    def _refs(self, row: ClusterRow) -> list[ClusterRef]:
+        """How its watcher names it; nothing where its kubeconfig cannot be opened: others are watched."""
+        try:
+            return [ref_of(self._db, row)]
+        except DriverError as error:
+            log.warning("a cluster is not watched", cluster=row.id, why=error.message)
+            return []
 
     async def _end(self, keys: list[str]) -> None:
         tasks = [self._watches.pop(key).task for key in keys]

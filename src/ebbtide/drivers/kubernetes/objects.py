@@ -88,7 +88,9 @@ def shifted(at: datetime, by: timedelta) -> datetime:
 def seconds(thing: Json, *path: str) -> int | None:
     """The number of seconds at that path, as far as they can be stored; None where there is none."""
     found = part(thing, *path[:-1]).get(path[-1])
-    return max(0, min(found, LONGEST_S)) if isinstance(found, int) else None
+    if not isinstance(found, int) or isinstance(found, bool):
+        return None
+    return max(0, min(found, LONGEST_S))
 
 
 def condition(thing: Json, kind: str) -> Json:

@@ -57,9 +57,12 @@ class TestAudit:
 
     def test_the_servers_own_changes_have_no_key(self, stub: Stub, online: Run) -> None:
         entry = samples.AUDIT_ENTRY | {"key_id": None, "before": None, "after": {"done": list("abcde")}}
-        stub.on("GET /v1/audit?limit=50", {"entries": [entry], "next_before": None})
-        assert "the server" in (out := online("audit").out)
-        assert "done a; b; c; and 2 more" in out
+        own = entry | {"role": None}
+        stub.on("GET /v1/audit?limit=50", {"entries": [own, entry], "next_before": None})
+        _, first, second = online("audit").out.splitlines()
+        assert "the server" in first
+        assert "an operator" in second
+        assert "done a; b; c; and 2 more" in first
 
 
 @pytest.mark.parametrize(

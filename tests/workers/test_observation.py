@@ -15,6 +15,7 @@ from ebbtide.services.details import Role
 from ebbtide.store import nodes, visits
 from ebbtide.store.visits import Loop
 from ebbtide.workers.observation import Observation
+from tests.builders import POOL, a_fleet, a_pool
 from tests.workers.conftest import Make, Rig
 
 PREEMPTIBLE = ComputeClass.PREEMPTIBLE
@@ -185,6 +186,24 @@ async def test_a_machine_that_nobody_asked_for_is_stopped_and_given_back(rig: Ri
         rig.wait(rig.sim.settings.leaks_every_s)
         await rig.visit(Loop.LEAKS)
     assert rig.world.instance(node.uid) is None
+
+
+async def test_a_machine_of_another_pools_node_is_left_alone(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A provider that does not mind which pool it is asked about lists all that it holds for each."""
+    rig = await make(a_fleet(a_pool(2), a_pool(1, name="another", gpu_type="H200_SXM")))
+    cluster = await rig.running(target=8)
+    pool = rig.world.instances(POOL)
+    monkeypatch.setattr(rig.world, "instances", lambda asked: pool)
+    rig.wait(rig.sim.settings.leaks_every_s)
+    assert sorted(await rig.visit(Loop.LEAKS)) == [
+        "1 control planes; 0 nobody's",
+        "2 instances; 0 nobody's, 0 missing",
+        "2 instances; 0 nobody's, 0 missing",
+    ]
+    assert not {call.verb for call in rig.flaky.calls} & {"stop", "delete"}
+    assert {node.phase for node in (await rig.seen(cluster)).nodes} == {Phase.RUNNING}
 
 
 async def test_one_machine_that_cannot_be_stopped_does_not_keep_the_others(rig: Rig) -> None:

@@ -43,9 +43,11 @@ class Leaks(SingleVisits):
         listed = await self._provider.list(visit.key)
         async with self._db.read() as tx:
             live = {node.uid: node for node in await nodes.of_pool(tx, visit.key)}
+            known = await nodes.by_uids(tx, [instance.node_uid for instance in listed])
         # Read after the list: a node placed since is not on the list yet, one removed since is still on it
-        # and is done.
-        leaked = [instance for instance in listed if instance.node_uid not in live]
+        # and is done. A provider may list other pools' machines, too: they are somebody's all the same.
+        ended = {uid for uid, node in known.items() if node.phase is Phase.REMOVED}
+        leaked = [one for one in listed if one.node_uid not in known or one.node_uid in ended]
         for instance in leaked:
             visit.check(self._db.clock.now())
             log.warning("instance without a node", instance=instance.instance_id, host=instance.host_name)

@@ -14,7 +14,7 @@ from ebbtide.clock import ManualClock
 from ebbtide.providers.base import Instance, InstanceOrder, InstanceState, Transient
 from ebbtide.providers.memory import Noted
 from ebbtide.store import instances, sealed
-from ebbtide.store.db import Database
+from ebbtide.store.db import Database, Tx
 
 ORDER = InstanceOrder(
     node_uid="u1",
@@ -67,6 +67,21 @@ async def test_of_many_that_ask_at_once_one_gets_it(memory: StoredMemory) -> Non
     await memory.let_go(await memory.remember(ORDER, 30))
     answers = await asyncio.gather(*(memory.recall("u1", 30) for _ in range(8)), return_exceptions=True)
     assert sum(isinstance(one, Transient) for one in answers) == 7
+
+
+async def test_one_whose_run_ends_between_two_looks_is_not_taken_for_one_that_never_was(
+    memory: StoredMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, hold = await memory.remember(ORDER, 30), instances.hold
+
+    async def a_moment_too_early(tx: Tx, node_uid: str, hold_s: int) -> instances.InstanceRow | None:
+        row = await hold(tx, node_uid, hold_s)
+        await memory.let_go(held)
+        return row
+
+    monkeypatch.setattr(instances, "hold", a_moment_too_early)
+    with pytest.raises(Transient, match="another program runs"):
+        await memory.recall("u1", 30)
 
 
 async def test_a_hold_ends_with_its_time_and_a_late_run_writes_nothing(

@@ -36,7 +36,8 @@ class StoredMemory:
     async def recall(self, node_uid: str, hold_s: int) -> Remembered | None:
         async def work(tx: Tx) -> InstanceRow | None:
             row = await instances.hold(tx, node_uid, hold_s)
-            if row is None and await instances.is_held(tx, node_uid):
+            # Whoever had it may have let go since; that there is a row never changes back.
+            if row is None and await instances.is_known(tx, node_uid):
                 raise _busy()
             return row
 

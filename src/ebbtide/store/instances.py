@@ -74,7 +74,7 @@ async def put(
 
 
 async def hold(tx: Tx, node_uid: str, hold_s: int) -> InstanceRow | None:
-    """Hold a machine for one run. None: it is not known, or held already (see `is_held`)."""
+    """Hold a machine for one run. None: it is not known, or held already (see `is_known`)."""
     row = (
         await tx.conn.execute(
             sa.text(
@@ -105,14 +105,10 @@ async def listed(tx: Tx, pool: str) -> list[InstanceRow]:
     return [_row(tx, row) for row in rows]
 
 
-async def is_held(tx: Tx, node_uid: str) -> bool:
-    """Whether the machine is known and a run for it is under way."""
-    row = (
-        await tx.conn.execute(
-            sa.select(instances.c.held_until > tx.now).where(instances.c.node_uid == node_uid)
-        )
-    ).first()
-    return bool(row and row[0])
+async def is_known(tx: Tx, node_uid: str) -> bool:
+    """Whether anything is remembered of the machine, be it gone or held."""
+    found = await tx.conn.execute(sa.select(instances.c.node_uid).where(instances.c.node_uid == node_uid))
+    return found.first() is not None
 
 
 async def release(tx: Tx, node_uid: str, held_until: datetime, **values: object) -> bool:

@@ -70,10 +70,12 @@ wipe-now)
     systemctl stop containerd
     rm -rf "$root/var/lib/kubelet" "$root/var/lib/containerd" "$root/var/log/pods" "$root/etc/cni/net.d"
     count=0
-    while IFS= read -r disk; do
+    while IFS= read -r disk || [ -n "$disk" ]; do  # the last line may lack its end
+        [ -n "$disk" ] || continue
         blkdiscard --force "$disk" >>"$here/$uid.log" 2>&1
         count=$((count + 1))
     done <"$disks"
+    [ "$count" -gt 0 ] || { echo "$disks names no drive" >>"$here/$uid.log"; exit 1; }
     systemctl start containerd
     rm -f "$here"/*
     echo "kubeadm reset; blkdiscard of $count drives, $(date -u +%Y-%m-%dT%H:%M:%SZ)" >"$here/$uid.wiped" ;;

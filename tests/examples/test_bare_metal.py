@@ -147,6 +147,27 @@ async def test_a_wipe_that_fails_is_tried_again_and_said(rig: RackRig, rack: Rac
     await eventually(rig, lambda: gone(rig, order))
 
 
+@pytest.mark.parametrize("text", ["/dev/nvme1n1", "\n/dev/nvme1n1\n\n"])
+async def test_every_drive_that_is_named_is_wiped(rig: RackRig, rack: Rack, text: str) -> None:
+    rack.write("h1", "etc/ebbtide/data-disks", text)
+    order = rig.order("h1")
+    await up(rig, order)
+    await eventually(rig, lambda: gone(rig, order))
+    assert rack.read("h1", "discarded").splitlines() == ["/dev/nvme1n1"]
+    again = await rig.provider.delete(order.node_uid)
+    assert again.wiped_by.startswith("kubeadm reset; blkdiscard of 1 drives")
+
+
+async def test_a_host_that_names_no_drive_is_not_wiped(rig: RackRig, rack: Rack) -> None:
+    rack.write("h1", "etc/ebbtide/data-disks", "\n")
+    order = rig.order("h1")
+    await up(rig, order)
+    for _ in range(6):
+        assert not await gone(rig, order)
+        await rig.pass_time(5)
+    assert "/etc/ebbtide/data-disks names no drive" in rig.said()
+
+
 async def test_wiped_first_before_another_projects_machine(rig: RackRig, rack: Rack) -> None:
     first = replace(rig.order("h1"), wipe="between_projects")
     await up(rig, first)

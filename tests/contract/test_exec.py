@@ -251,6 +251,16 @@ async def test_a_node_that_never_had_a_machine_leaves_its_host_untouched(script:
         assert (deletion.gone, deletion.wiped, deletion.untouched) == (True, True, True)
 
 
+async def test_half_a_character_in_what_a_program_says_can_be_stored(script: Script) -> None:
+    """JSON may name one half of a surrogate pair, which no database takes."""
+    rig = a_rig(script, status=answers({**UP, "why": "the \ud83d fans"}))
+    order = rig.order("h1")
+    await rig.provider.create(order)
+    found = await rig.provider.status(order.node_uid)
+    assert found is not None
+    assert found.why == "the ? fans"
+
+
 async def test_machines_that_nobody_remembers_are_ended_all_the_same(script: Script) -> None:
     listed = {"instances": [{"node_uid": "lost", "host_name": "h9", "state": "up"}]}
     rig = a_rig(script, list=answers(listed), stop=answers({"stopped": False, "why": "soon"}))

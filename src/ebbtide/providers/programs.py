@@ -166,7 +166,8 @@ async def _end(transport: asyncio.SubprocessTransport, heard: _Heard) -> None:
 
 def one_line(text: object) -> str:
     """A program's own words as one line that may be stored and shown."""
-    return " ".join(str(text).replace("\0", " ").split())[:_MOST_WORDS]
+    plain = str(text).encode("utf-8", "replace").decode()  # JSON may hold half a character
+    return " ".join(plain.replace("\0", " ").split())[:_MOST_WORDS]
 
 
 def is_plain(text: object, *, most: int = _MOST_WORDS) -> bool:

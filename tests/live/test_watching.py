@@ -45,10 +45,11 @@ class Noting(KubeClient):
         self.ended = []
         self.lists = 0
 
-    async def pages(self, path: str, **params: Any) -> AsyncIterator[Any]:
+    async def pages(self, path: str, **params: Any) -> AsyncGenerator[Any, None]:
         self.lists += path == "/api/v1/pods" and "spec.nodeName!=" in str(params.get("fieldSelector"))
-        async for page in super().pages(path, **params):
-            yield page
+        async with aclosing(super().pages(path, **params)) as pages:
+            async for page in pages:
+                yield page
 
     async def watch(self, path: str, **params: Any) -> AsyncGenerator[WatchEvent, None]:
         try:

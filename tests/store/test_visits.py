@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
+import sqlalchemy as sa
 
 from ebbtide.clock import ManualClock
 from ebbtide.errors import LeaseLost
@@ -218,6 +219,21 @@ async def test_waking_makes_due_what_is_there_and_makes_nothing_new(db: Database
     assert _keys(await _claim(db, loop=Loop.OBSERVATION)) == ["a"]
     async with db.read() as tx:
         assert len(await rows(tx, "visits")) == 1
+
+
+async def test_waking_locks_nothing_before_the_transactions_end(db: Database) -> None:
+    """Else who hints later in its transaction locks in another order than who finishes."""
+    await _hint(db, "b", loop=Loop.OBSERVATION, due_at=START + timedelta(hours=1))
+    try_it = sa.text("SELECT 1 FROM visits WHERE loop = 'observation' AND key = 'b' FOR UPDATE NOWAIT")
+    async with db.transaction() as tx:
+        await visits.wake_existing(tx, Loop.OBSERVATION, ["b"], due_at=START + timedelta(minutes=2))
+        await visits.wake_existing(tx, Loop.OBSERVATION, ["b"], due_at=START + timedelta(minutes=9))
+        await visits.hint(tx, Loop.CLUSTER, ["b"])
+        async with db.transaction() as other:
+            assert (await other.conn.execute(try_it)).all()
+    async with db.read() as tx:
+        (woken,) = await rows(tx, "visits", "loop = 'observation'")
+    assert woken["due_at"] == START + timedelta(minutes=2)
 
 
 async def test_hints_are_told_after_the_commit_and_not_without_one(db: Database) -> None:

@@ -22,7 +22,7 @@ from ebbtide.providers.kwok import KwokProvider
 from ebbtide.providers.kwok.machines import Habits
 from ebbtide.services.fleet_file import FleetFile
 from ebbtide.store import nodes, visits
-from ebbtide.store.db import Database
+from ebbtide.store.db import Database, Tx
 from ebbtide.store.visits import Loop
 
 log = structlog.get_logger()
@@ -93,13 +93,7 @@ class _Telling:
     async def _hint(self, cluster_id: str) -> None:
         while True:
             try:
-                async with self._db.transaction() as tx:
-                    await visits.hint(tx, Loop.CLUSTER, [cluster_id])
-                    await visits.wake_existing(tx, Loop.OBSERVATION, [cluster_id])
-                    waiting = await nodes.of_clusters(tx, [cluster_id], _MOVING)
-                    uids = [node.uid for node in waiting]
-                    await visits.hint(tx, Loop.LIFECYCLE, uids, clusters=[cluster_id] * len(uids))
-                return
+                return await self._db.run(partial(_wake_all, cluster_id=cluster_id))
             except Unavailable as error:
                 log.warning("could not tell of a control plane", cluster=cluster_id, why=error.message)
                 await asyncio.sleep(_TELL_AGAIN_S)
@@ -108,6 +102,13 @@ class _Telling:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _wake_all(tx: Tx, cluster_id: str) -> None:
+    await visits.hint(tx, Loop.CLUSTER, [cluster_id])
+    await visits.wake_existing(tx, Loop.OBSERVATION, [cluster_id])
+    uids = [node.uid for node in await nodes.of_clusters(tx, [cluster_id], _MOVING)]
+    await visits.hint(tx, Loop.LIFECYCLE, uids, clusters=[cluster_id] * len(uids))
 
 
 def _set_habits(provider: KwokProvider, file: FleetFile) -> None:

@@ -90,23 +90,42 @@ class _Hint:
 
 
 class _Pending:
-    """Hints and finishes of one transaction, written at its end.
+    """Hints, wakes and finishes of one transaction, written at its end.
 
     Rows are locked in one order then, so that no two transactions wait for each other in a circle.
     """
 
     def __init__(self) -> None:
         self.hints: dict[tuple[str, str], _Hint] = {}
+        self.wakes: dict[tuple[str, str], datetime] = {}
         self.finishes: list[Finish] = []
 
     async def __call__(self, tx: Tx) -> None:
-        keys = sorted({*self.hints, *((one.visit.loop.value, one.visit.key) for one in self.finishes)})
-        if self.finishes and len(keys) > 1:
+        finished = ((one.visit.loop.value, one.visit.key) for one in self.finishes)
+        keys = sorted({*self.hints, *self.wakes, *finished})
+        if (self.finishes or self.wakes) and len(keys) > 1:
             await tx.conn.execute(
                 _LOCK, {"loops": [loop for loop, _ in keys], "keys": [key for _, key in keys]}
             )
         await finish(tx, self.finishes)
+        await self._write_wakes(tx)
         await self._write_hints(tx)
+
+    async def _write_wakes(self, tx: Tx) -> None:
+        if not self.wakes:
+            return
+        wakes = sorted(self.wakes.items())
+        rows = await tx.conn.execute(
+            _WAKE,
+            {
+                "loops": [loop for (loop, _), _ in wakes],
+                "keys": [key for (_, key), _ in wakes],
+                "due": [due_at for _, due_at in wakes],
+            },
+        )
+        for row in rows:
+            if row.due_at <= tx.now:
+                tx.wake(row.loop)
 
     async def _write_hints(self, tx: Tx) -> None:
         if not self.hints:
@@ -126,6 +145,14 @@ class _Pending:
             if one.due_at <= tx.now:
                 tx.wake(loop)
 
+
+_WAKE = sa.text("""
+UPDATE visits v SET due_at = LEAST(COALESCE(v.due_at, w.due_at), w.due_at), hints = v.hints + 1
+FROM unnest(CAST(:loops AS text[]), CAST(:keys AS text[]), CAST(:due AS timestamptz[]))
+     AS w(loop, key, due_at)
+WHERE v.loop = w.loop AND v.key = w.key
+RETURNING v.loop, w.due_at
+""")
 
 _LOCK = sa.text("""
 SELECT 1 FROM visits
@@ -172,17 +199,13 @@ def finish_at_commit(tx: Tx, one: Finish) -> None:
 
 
 async def wake_existing(tx: Tx, loop: Loop, keys: Sequence[str], *, due_at: datetime | None = None) -> None:
-    """Make due those of the visits that there are, now or at that instant; unlike a hint it makes none."""
-    result = await tx.conn.execute(
-        sa.text("""
-        UPDATE visits SET due_at = LEAST(COALESCE(due_at, :due), :due), hints = hints + 1
-        WHERE (loop, key) IN (SELECT loop, key FROM visits WHERE loop = :loop AND key = ANY(:keys) ORDER BY
-        key FOR UPDATE)
-        """),
-        {"loop": loop, "keys": list(keys), "due": due_at or tx.now},
-    )
-    if result.rowcount and (due_at is None or due_at <= tx.now):
-        tx.wake(loop)
+    """Make due those of the visits that there are, now or at that instant, when the transaction commits;
+    unlike a hint it makes none.
+    """
+    wakes = _pending(tx).wakes
+    for key in keys:
+        due = due_at or tx.now
+        wakes[loop.value, key] = min(due, wakes.get((loop.value, key), due))
 
 
 # The cap counts what is under way as well, in any process: a sick cluster with many due nodes, each of which

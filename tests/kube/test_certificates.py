@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import ipaddress
 import json
+import os
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cryptography.x509.verification import PolicyBuilder, Store
 
-from ebbtide.kube.certificates import Authority, Pair, Subject, signing_key
+from ebbtide.kube.certificates import Authority, Pair, Subject, signing_key, write_private
 from ebbtide.kube.kubeconfig import Access
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -29,6 +30,24 @@ def authority(tmp_path: Path) -> Authority:
 
 def load(pair: Pair) -> x509.Certificate:
     return x509.load_pem_x509_certificate(pair.certificate.read_bytes())
+
+
+def test_what_a_name_names_is_on_the_disk_before_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real = tmp_path / "x.json", os.fsync
+    path.write_bytes(b"before")
+    seen: list[tuple[bytes, bytes]] = []
+
+    def fsync(number: int) -> None:
+        real(number)
+        seen.append((path.with_name("x.json.new").read_bytes(), path.read_bytes()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_private(path, b"after")
+    assert seen == [(b"after", b"before")]
+    assert path.read_bytes() == b"after"
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_server_is_trusted_under_its_names_only(authority: Authority) -> None:

@@ -17,6 +17,8 @@ from ebbtide.kube.places import MissingPrograms
 from ebbtide.providers.base import InstanceOrder, InstanceState
 from ebbtide.providers.kwok.kubelet import LABEL_ON, node_object
 from ebbtide.providers.kwok.machines import Habits, Machine, Machines
+from ebbtide.providers.kwok.plane import Plane
+from ebbtide.providers.kwok.planes import Planes
 from ebbtide.providers.kwok.player import STAGES, Player
 
 HABITS = Habits(boot_s=10, turn_over_s=4, cpu_cores=64, memory_gib=512)
@@ -69,6 +71,57 @@ def test_what_was_written_is_read_again(tmp_path: Path, clock: ManualClock) -> N
     assert again.get("node-1", clock.now()) == machine
     assert [one.node_uid for one in again.all(clock.now())] == ["node-1", "node-2"]
     assert [one.node_uid for one in again.of_cluster("c1", clock.now())] == ["node-1", "node-2"]
+
+
+@pytest.mark.parametrize("left", ["", "{torn", "[]", "{}", '{"up_at": 3}'])
+def test_a_file_that_a_power_cut_left_empty_keeps_no_other_machine(
+    tmp_path: Path, clock: ManualClock, left: str
+) -> None:
+    Machines(tmp_path).put(Machine.ordered(an_order("node-2", "h2"), HABITS, clock.now()))
+    (tmp_path / "node-1.json").write_text(left)
+    again = Machines(tmp_path)
+    again.load()
+    assert [one.node_uid for one in again.all(clock.now())] == ["node-2"]
+
+
+async def test_a_fault_of_ours_does_not_end_the_keeping_of_a_control_plane(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane = Plane("c-1", "tidal", tmp_path / "plane", clock, machines=list)
+    tried, up = [], asyncio.Event()
+
+    async def bring_up() -> None:
+        tried.append(plane.why)
+        if len(tried) == 1:
+            raise ZeroDivisionError("first line\nand its log")
+        up.set()
+
+    monkeypatch.setattr(plane, "_bring_up", bring_up)
+    monkeypatch.setattr(plane, "_watch", asyncio.Event().wait)
+    ready: list[str] = []
+    keeping = asyncio.create_task(plane.keep(asyncio.Semaphore(1), ready.append))
+    try:
+        await asyncio.wait_for(up.wait(), 10)
+        await asyncio.sleep(0)
+        assert (ready, len(tried)) == (["c-1"], 2)
+        assert not keeping.done()
+    finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def test_a_control_planes_file_that_cannot_be_read_keeps_no_other_from_starting(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[tuple[str, str]] = []
+    first, second = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+    for cluster_id, text in ((first, ""), (second, '{"name": "tidal"}')):
+        (tmp_path / cluster_id).mkdir()
+        (tmp_path / cluster_id / "cluster.json").write_text(text)
+    planes = Planes(tmp_path, clock, most=2, machines_of=lambda _: [], on_ready=str)
+    monkeypatch.setattr(planes, "_keep", lambda *named: kept.append(named))
+    planes.begin()
+    assert kept == [(first, first), (second, "tidal")]
 
 
 def test_a_wiped_machine_is_gone_and_its_host_free(tmp_path: Path, clock: ManualClock) -> None:

@@ -179,9 +179,11 @@ def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Whole or not at all, and readable by the owner alone."""
+    """Whole or not at all, also if the power fails meanwhile, and readable by the owner alone."""
     staging = path.with_name(f"{path.name}.new")
     staging.unlink(missing_ok=True)
     with open(os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
+        file.flush()
+        os.fsync(file.fileno())  # else the name may be on the disk before what it names
     staging.replace(path)

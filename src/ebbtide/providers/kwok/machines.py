@@ -12,9 +12,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from ebbtide.core import marks
 from ebbtide.kube.certificates import write_private
 from ebbtide.providers.base import Instance, InstanceOrder, InstanceState
+
+log = structlog.get_logger()
 
 _INSTANTS = ("up_at", "wiped_at")
 
@@ -127,9 +131,13 @@ class Machines:
         self._all: dict[str, Machine] = {}
 
     def load(self) -> None:
-        """Read what an earlier process wrote."""
+        """Read what an earlier process wrote. A file that cannot be read is no machine: its node is lost."""
         for path in sorted(self._folder.glob("*.json")):
-            machine = _read(json.loads(path.read_text(encoding="utf-8")))
+            try:
+                machine = _read(json.loads(path.read_text(encoding="utf-8")))
+            except (OSError, ValueError, TypeError, KeyError) as error:
+                log.error("a machine's file cannot be read", path=str(path), why=repr(error))
+                continue
             self._all[machine.node_uid] = machine
 
     def put(self, machine: Machine) -> Machine:

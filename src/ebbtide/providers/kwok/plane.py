@@ -95,12 +95,18 @@ class Plane:
                 if self._clock.now() - up_at > timedelta(seconds=LONGEST_WAIT_S):
                     failures = 0
             except (EbbtideError, OSError) as error:
-                self._ways_in = None
-                first, *_ = str(error).splitlines() or [type(error).__name__]  # a server's log may follow
-                self.why = f"its control plane does not start, and is tried again: {first}"
+                self._say_down(error)
                 log.warning("control plane does not start", cluster=self.cluster_id, why=str(error))
+            except Exception as error:  # a fault of ours: nobody else would start it again
+                self._say_down(error)
+                log.exception("control plane does not start", cluster=self.cluster_id)
             failures += 1
             await asyncio.sleep(min(LONGEST_WAIT_S, 2.0 ** min(failures - 1, 10)))
+
+    def _say_down(self, error: Exception) -> None:
+        self._ways_in = None
+        first, *_ = str(error).splitlines() or [type(error).__name__]  # a server's log may follow
+        self.why = f"its control plane does not start, and is tried again: {first}"
 
     async def _bring_up(self) -> None:
         ended = self.control.ended

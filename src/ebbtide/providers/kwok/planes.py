@@ -64,7 +64,7 @@ class Planes:
             if (folder / _GOING).exists() or not (folder / _FACTS).exists():
                 self.delete(cluster_id)
             else:
-                self._keep(cluster_id, json.loads((folder / _FACTS).read_text(encoding="utf-8"))["name"])
+                self._keep(cluster_id, _name_in(folder / _FACTS) or cluster_id)
 
     async def close(self) -> None:
         """Stop everything; nothing is lost."""
@@ -145,6 +145,16 @@ class Planes:
         self._planes[cluster_id] = plane
         keeping = plane.keep(self._starting, self._on_ready)
         self._keeping[cluster_id] = asyncio.create_task(keeping, name=f"control plane of {name}")
+
+
+def _name_in(facts: Path) -> str | None:
+    """The name written there, which is for people; None where the file cannot be read."""
+    try:
+        name = json.loads(facts.read_text(encoding="utf-8"))["name"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        log.error("a control plane's file cannot be read", path=str(facts), why=repr(error))
+        return None
+    return name if isinstance(name, str) else None
 
 
 def _is_id(text: str) -> bool:

@@ -296,6 +296,7 @@ async def test_a_machine_that_does_not_come_back_has_its_host_quarantined(admit:
         State.QUARANTINED,
         "the machine was restarted and is not back after 120 s",
     )
+    assert ended.outcome == "its host is quarantined"
     assert await ward.host(node.host_name) == "quarantined"
     (new,) = await ward.nodes()
     assert (new.host_name != node.host_name, new.phase) == (True, Phase.RUNNING)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from ebbtide.core.nodes import ComputeClass, Phase
 from ebbtide.core.remediations import Mode, Review, State
 from ebbtide.playground.behaviours import Dawdles
-from ebbtide.services.details import RemediationDetails, Replay
+from ebbtide.providers.base import Transient
+from ebbtide.services.details import RemediationDetails, Replay, Role
+from ebbtide.services.remediations import Asked
 from ebbtide.store.visits import Loop
 from tests.workers.conftest import Make, Rig
 
@@ -66,12 +68,33 @@ async def test_a_restart_tells_pods_waits_for_them_and_watches_the_machine(rig: 
     assert await rig.one(Loop.REMEDIATION) == "the machine goes down"
     (stored,) = await rig.stored("nodes", "uid = :uid", uid=node.uid)
     assert stored["restart_until"] is not None
-    assert await rig.one(Loop.REMEDIATION) == "the machine is starting: restarting"
+    assert await rig.one(Loop.REMEDIATION) == "the machine is starting"
     assert (await rig.node(cluster_id)).phase is Phase.RUNNING
     await rig.sim.run_for(90)
     assert await state(rig, one) is State.SUCCEEDED
     (stored,) = await rig.stored("nodes", "uid = :uid", uid=node.uid)
     assert (stored["restart_until"], stored["phase"]) == (None, Phase.RUNNING)
+
+
+async def test_why_a_restart_failed_is_the_operators_to_read(rig: Rig) -> None:
+    """What the operator's programs say, and what hosts are called, is no tenant's business."""
+    cluster_id = await rig.running()
+    one = await asked(rig, cluster_id, Mode.REBOOT_VM)
+    for _ in range(2):
+        await rig.one(Loop.REMEDIATION)
+    rig.flaky.strike_verb("reboot", Transient("the bmc of rack-7 refused root:hunter2"))
+    assert "rack-7" in await rig.one(Loop.REMEDIATION)
+    services, tenant = rig.sim.system.services, await rig.caller()
+    operator = await rig.sim.caller("ops", Role.OPERATOR)
+    neutral = "the last step did not succeed; it is tried again"
+    (page,) = (await services.remediations.list(tenant, cluster_id, "-", Asked())).items
+    (node,) = (await rig.seen(cluster_id)).nodes
+    assert page.outcome == neutral
+    assert (await services.remediations.retrieve(tenant, cluster_id, "-", one.id)).outcome == neutral
+    assert node.remediation is not None
+    assert node.remediation.outcome == neutral
+    told = (await services.remediations.retrieve(operator, cluster_id, "-", one.id)).outcome
+    assert "rack-7" in (told or "")
 
 
 async def test_a_budget_is_kept_until_the_pods_grace_must_begin(make: Make) -> None:

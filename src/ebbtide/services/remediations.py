@@ -24,6 +24,7 @@ from ebbtide.store.remediations import RemediationRow, Wanted
 from ebbtide.store.visits import Loop
 
 ALL_INSTANCES = "-"
+_FAILED_STEP = "the last step did not succeed; it is tried again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,8 @@ class RemediationService:
         shown = rows[: asked.page_size]
         more = len(rows) > asked.page_size
         token = _token(order, descending, shown[-1]) if more else ""
-        return RemediationPage(tuple(remediation_details(row) for row, _ in shown), token)
+        operator = caller.is_operator
+        return RemediationPage(tuple(remediation_details(row, operator=operator) for row, _ in shown), token)
 
     async def retrieve(
         self, caller: Caller, cluster_id: str, instance_id: str, remediation_id: str
@@ -156,7 +158,8 @@ class RemediationService:
         """One remediation. Raises NotFound."""
         async with self._db.read() as tx:
             await _cluster(tx, caller, cluster_id)
-            return remediation_details(await _one(tx, cluster_id, instance_id, remediation_id))
+            row = await _one(tx, cluster_id, instance_id, remediation_id)
+            return remediation_details(row, operator=caller.is_operator)
 
     async def review(
         self,
@@ -194,7 +197,8 @@ class RemediationService:
         return await self.retrieve(caller, cluster_id, instance_id, remediation_id)
 
 
-def remediation_details(row: RemediationRow) -> RemediationDetails:
+def remediation_details(row: RemediationRow, *, operator: bool = False) -> RemediationDetails:
+    """operator: the reader is one, and sees a failed step in the words of the operator's own programs."""
     return RemediationDetails(
         id=row.id,
         cluster_id=row.cluster_id,
@@ -214,7 +218,7 @@ def remediation_details(row: RemediationRow) -> RemediationDetails:
         reviewed_at=row.reviewed_at,
         updated_at=row.updated_at,
         ended_at=row.ended_at,
-        outcome=row.outcome,
+        outcome=row.outcome if operator or not row.failures else _FAILED_STEP,
     )
 
 

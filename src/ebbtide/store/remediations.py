@@ -24,7 +24,7 @@ from ebbtide.store.visits import Loop
 
 @dataclass(frozen=True, slots=True)
 class RemediationRow:
-    """outcome: the last visit's sentence."""
+    """outcome: the last visit's sentence. failures: visits that failed in a row; None: no visit yet."""
 
     id: str
     no: int
@@ -49,10 +49,12 @@ class RemediationRow:
     deadline: datetime | None
     restarted_at: datetime | None
     outcome: str | None
+    failures: int | None
 
 
-_OWN = [remediations.c[name] for name in RemediationRow.__slots__ if name != "outcome"]
-_READ = sa.select(*_OWN, visit_rows.c.outcome).select_from(
+_OF_VISITS = ("outcome", "failures")
+_OWN = [remediations.c[name] for name in RemediationRow.__slots__ if name not in _OF_VISITS]
+_READ = sa.select(*_OWN, *(visit_rows.c[name] for name in _OF_VISITS)).select_from(
     remediations.outerjoin(
         visit_rows,
         sa.and_(visit_rows.c.loop == Loop.REMEDIATION.value, visit_rows.c.key == remediations.c.id),

@@ -157,7 +157,7 @@ class Remediations(SingleVisits):
                 again = tx.now + timedelta(seconds=WATCH_S)
                 return await finish(tx, visit, Outcome(f"{node.name} is being removed", again))
             await end(tx, row, State.QUARANTINED)
-            return await finish(tx, visit, Outcome(f"{node.host_name} is quarantined"))
+            return await finish(tx, visit, Outcome("its host is quarantined"))
 
 
 _THEN = {

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import structlog
+
 from ebbtide.core import events
 from ebbtide.core.drain import DrainState, next_step
 from ebbtide.core.hosts import HostState
@@ -28,6 +30,7 @@ from ebbtide.workers.credits import credit
 from ebbtide.workers.outcome import Outcome, finish
 from ebbtide.workers.refs import cluster_ref
 
+log = structlog.get_logger()
 LOOK_S = 5  # between two looks at a machine that restarts
 
 
@@ -140,7 +143,9 @@ class Restarts:
     async def _not_back(self, node: NodeRow, instance: Instance) -> str | None:
         """What is missing, or None when the node is ready, whole, and open for work again."""
         if instance.state is not InstanceState.UP:
-            return f"the machine is {instance.state}" + (f": {instance.why}" if instance.why else "")
+            if instance.why:  # the operator's words, and tenants read the sentence
+                log.info("machine not back", node=node.uid, state=instance.state, why=instance.why)
+            return f"the machine is {instance.state}"
         cluster = cluster_ref(self._db, node)
         seen = {one.uid: one for one in await self._driver.observe(cluster)}.get(node.uid)
         if seen is None or not seen.ready or seen.gpus < node.gpus:

@@ -8,9 +8,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from ebbtide import assembly
-from ebbtide.clock import monotonic
+from ebbtide.clock import ManualClock, monotonic
 from ebbtide.core.nodes import Phase
 from ebbtide.ids import SeededIds
 from ebbtide.services.details import Replay, Role
@@ -114,6 +115,51 @@ async def _put_off(worker: _Stubborn) -> bool:
     assert found[0]["due_at"] == worker.db.clock.now() + timedelta(seconds=2)
     assert "fault of ours" in str(found[0]["outcome"])
     return True
+
+
+class _HeldUp(_Stubborn):
+    """Something outside never answers the first time."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.begun = 0
+        self.cut_off = asyncio.Event()
+
+    async def visit(self, visit: Visit) -> Outcome:
+        self.begun += 1
+        if self.begun > 1:
+            return await super().visit(visit)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cut_off.set()
+        raise AssertionError("nobody sets that event")
+
+
+async def test_a_visit_that_outlasts_its_lease_is_cut_off_and_made_again(database_url: str) -> None:
+    """Its row is claimed again, by this worker or another, and it is said once."""
+    worker, settings = _HeldUp(database_url), Settings(lease_s=2)
+    runner = Runner(worker.db, settings, SeededIds(1), [worker])
+    clock = worker.db.clock
+    assert isinstance(clock, ManualClock)
+    async with worker.db.transaction() as tx:
+        await visits.hint(tx, Loop.LEAKS, ["slow"])
+    stop = asyncio.Event()
+    with capture_logs() as logs:
+        running = asyncio.create_task(runner.run(stop))
+        try:
+            async with asyncio.timeout(20):
+                await worker.cut_off.wait()
+                clock.advance(settings.lease_s)
+                while not worker.done:  # noqa: ASYNC110  # rows change
+                    await asyncio.sleep(0.02)
+        finally:
+            stop.set()
+            await running
+            await worker.db.close()
+    assert (worker.begun, worker.done) == (2, ["slow"])
+    said = [line for line in logs if line["log_level"] != "debug"]
+    assert [(line["event"], line["keys"]) for line in said] == [("visits cut off", ["slow"])]
 
 
 async def test_in_real_time_a_cluster_comes_up_and_the_end_is_at_once(database_url: str) -> None:

@@ -41,6 +41,10 @@ class Findings:
     sentences: tuple[str, ...] = ()
 
 
+class _LeaseOver(Exception):
+    """Visits were still under way when their lease ended."""
+
+
 class Runner:
     """One life of a worker process.
 
@@ -188,8 +192,11 @@ class Runner:
 
     async def _carry_out(self, worker: LoopWorker, claimed: Sequence[Visit]) -> None:
         try:
-            for visit, outcome in zip(claimed, await worker.visit_many(claimed), strict=True):
+            outcomes = await self._within_lease(worker, claimed)
+            for visit, outcome in zip(claimed, outcomes, strict=True):
                 log.debug("visited", loop=visit.loop, key=visit.key, outcome=outcome.sentence)
+        except _LeaseOver:  # whoever claims them next does it all again
+            log.warning("visits cut off", loop=worker.loop, keys=[visit.key for visit in claimed])
         except Unavailable as away:  # the lease ends by itself and the visits are made again
             log.warning("visits put off", loop=worker.loop, why=away.message)
         except Exception:  # our own fault: one bad row must not stop the loop for all others
@@ -199,6 +206,20 @@ class Runner:
                 return
             log.exception("visit failed", loop=worker.loop, keys=[visit.key for visit in claimed])
             await self._put_off(claimed)
+
+    async def _within_lease(self, worker: LoopWorker, claimed: Sequence[Visit]) -> Sequence[Outcome]:
+        """Visits that something outside holds up are cut off when their lease ends: they could finish
+        nothing, and would go on beside whoever claims the rows next.
+        """
+        ends_at = min(visit.lease_until for visit in claimed)
+        lease = asyncio.timeout((ends_at - self._db.clock.now()).total_seconds())
+        try:
+            async with lease:
+                return await worker.visit_many(claimed)
+        except TimeoutError:
+            if lease.expired():
+                raise _LeaseOver from None
+            raise
 
     async def _put_off(self, claimed: Sequence[Visit]) -> None:
         for visit in claimed:

@@ -15,12 +15,21 @@ from ebbtide.core import events as core_events
 from ebbtide.core.nodes import Phase
 from ebbtide.core.wipes import SEVERAL
 from ebbtide.errors import Conflict, EbbtideError, NotFound
-from ebbtide.services.details import Caller, ClusterChange, ClusterDetails, Replay
-from ebbtide.store import clusters, nodes, wipes
+from ebbtide.services.details import (
+    Caller,
+    ClusterChange,
+    ClusterDetails,
+    ImportChange,
+    ImportOrder,
+    Replay,
+)
+from ebbtide.store import clusters, fleet, nodes, pools, wipes
 from ebbtide.store.db import Tx
 from ebbtide.store.nodes import Move, NodeRow
 from tests.builders import (
+    GPU_TYPE,
     POOL,
+    REGION,
     SIZE,
     Office,
     a_fleet,
@@ -255,6 +264,28 @@ async def test_a_change_and_a_joining_node_do_not_wait_for_each_other(database_u
         assert retries() == 0
 
 
+@pytest.mark.parametrize("cordoned", [True, False])
+async def test_a_host_that_a_fleet_file_retires_meanwhile_stays_retired(
+    database_url: str, cordoned: bool
+) -> None:
+    async with an_office(database_url, a_fleet(a_pool(2)), connections=CONNECTIONS) as office:
+        operator, host = await office.operator(), f"{POOL}-00001"
+        async with office.db.transaction() as tx:  # as one that applies a file
+            await fleet.lock_file(tx)
+            await pools.lock(tx, POOL)
+            (row,) = await fleet.hosts_by_names(tx, [host])
+            await fleet.retire(tx, row.id, "no longer in the fleet file")
+            cordoning = asyncio.ensure_future(
+                office.services.fleet.set_cordon(operator, host, cordoned=cordoned)
+            )
+            await asyncio.sleep(0.3)  # long enough for it to reach its first lock that is taken
+        with pytest.raises(NotFound, match="there is no host"):
+            await cordoning
+        async with office.db.read() as tx:
+            (row,) = await fleet.hosts_by_names(tx, [host])
+    assert row.state == "retired"
+
+
 def _shrink(office: Office) -> Callable[[Caller, str], Awaitable[None]]:
     async def change(caller: Caller, cluster_id: str) -> None:
         await office.services.clusters.update(caller, cluster_id, ClusterChange(num_preemptible_gpus=SIZE))
@@ -283,3 +314,24 @@ def _counted_retries(office: Office) -> Callable[[], int]:
 
     office.db.run = counted  # type: ignore[method-assign,assignment]  # counted, otherwise the same
     return lambda: again
+
+
+async def test_of_imports_and_renewals_that_name_one_server_one_has_it(database_url: str) -> None:
+    """Two imports that fill one cluster from one pool would not know of each other."""
+    async with an_office(database_url, a_fleet(), connections=CONNECTIONS) as office:
+        imports, operator = office.services.imports, await office.operator()
+
+        def order(name: str) -> ImportOrder:
+            return ImportOrder(name, REGION, GPU_TYPE, f"https://{name}", "pool=gpu")
+
+        made = [await imports.create(operator, order(name), Replay(name)) for name in "abc"]
+        again = await imports.renew(operator, made[0].id, ImportChange("https://a"))
+        assert again.id == made[0].id  # another token for its own server
+        with pytest.raises(Conflict, match="imported already, as a"):
+            await imports.renew(operator, made[1].id, ImportChange("https://a"))
+        answers = await asyncio.gather(
+            *(imports.renew(operator, one.id, ImportChange("https://new")) for one in made),
+            imports.create(operator, order("new"), Replay("new")),
+            return_exceptions=True,
+        )
+    assert [type(one) for one in answers].count(Conflict) == 3, answers

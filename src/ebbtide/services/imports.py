@@ -82,7 +82,8 @@ class ImportService:
             num_gpus=pool.gpus_per_host,
             num_preemptible_gpus=order.num_preemptible_gpus,
         )
-        await self._check_new(tx, pool, server)
+        await pools.lock(tx, pool.name)
+        await self._check_once(tx, pool.name, server)
         await quotas.check(tx, project_id, standard_gpus=0, preemptible_gpus=order.num_preemptible_gpus)
         cluster_id = self._ids.uuid4()
         await clusters.insert(
@@ -129,11 +130,15 @@ class ImportService:
         await record(tx, caller, "cluster.import", cluster_id, after=after, of=project_id)
         return cluster_id
 
-    async def _check_new(self, tx: Tx, pool: PoolRow, server: str) -> None:
-        """One cluster is imported once for each pool: two that fill it would not know of each other."""
-        pool = await pools.lock(tx, pool.name)
+    async def _check_once(self, tx: Tx, pool: str, server: str, but: str | None = None) -> None:
+        """One cluster is imported once for each pool: two that fill it would not know of each other.
+
+        The caller holds the pool's lock. but: the import that may have it.
+        """
         for row in await clusters.live(tx):
-            if row.imported and row.pool == pool.name and self._server_of(tx, row) == server:
+            if not row.imported or row.pool != pool or row.id == but:
+                continue
+            if self._server_of(tx, row) == server:
                 raise Conflict(
                     f"the cluster at {server} is imported already, as {row.name} ({row.id})",
                     code="imported_already",
@@ -146,7 +151,8 @@ class ImportService:
         """Another kubeconfig for the same cluster (its token ends, say), or another selector. It is looked at
         again at once.
 
-        Raises BadInput, Forbidden, NotFound, and Conflict for one that is being detached.
+        Raises BadInput, Forbidden, NotFound, and Conflict: it is being detached, or another import into its
+        pool has that server.
         """
         require_operator(caller)
         server = self._check(change.kubeconfig) if change.kubeconfig is not None else None
@@ -154,7 +160,10 @@ class ImportService:
             check_selector(change.standard_selector)
 
         async def work(tx: Tx) -> None:
-            row = await clusters.load(tx, cluster_id, for_update=True) if is_uuid4(cluster_id) else None
+            row = await clusters.load(tx, cluster_id) if is_uuid4(cluster_id) else None
+            if row is not None and server is not None:
+                await pools.lock(tx, row.pool)  # before the cluster, as everybody does
+            row = await clusters.load(tx, row.id, for_update=True) if row else None
             if row is None or not row.imported or row.phase is ClusterPhase.DELETED:
                 raise NotFound(f"there is no imported cluster {cluster_id[:80]!r}", code="cluster_not_found")
             if row.phase is ClusterPhase.DELETING:
@@ -173,6 +182,8 @@ class ImportService:
         if change.kubeconfig is not None:
             fields["driver_kubeconfig"] = tx.sealer.seal(change.kubeconfig)
             before["server"], after["server"] = self._server_of(tx, row), server
+            if server is not None and server != before["server"]:
+                await self._check_once(tx, row.pool, server, but=row.id)
         if change.standard_selector not in (None, row.standard_selector):
             fields["standard_selector"] = change.standard_selector
             before["standard_selector"] = row.standard_selector

@@ -27,7 +27,16 @@ from ebbtide.store.fleet import HostRow
 from ebbtide.store.pools import PoolRow
 from ebbtide.store.visits import Loop
 
-__all__ = ["FILE", "OWNERSHIP", "FleetChanges", "FleetService", "Ownership", "host_details"]
+__all__ = [
+    "FILE",
+    "OWNERSHIP",
+    "FleetChanges",
+    "FleetService",
+    "Ownership",
+    "host_details",
+    "host_named",
+    "locked_host",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +180,7 @@ class FleetService:
         require_operator(caller)
 
         async def work(tx: Tx) -> HostDetails:
-            row = await fleet.host_by_name(tx, host)
-            if row is None:
-                raise NotFound(f"there is no host {host[:80]!r}", param="host")
-            await pools.lock(tx, row.pool)
+            _, row = await locked_host(tx, host)
             if await maintenance.open_of(tx, row.id):
                 raise Conflict(
                     f"{row.name} is in maintenance, which keeps it from new occupants; `ebbtide fleet hosts "
@@ -189,9 +195,7 @@ class FleetService:
             await visits.hint(tx, Loop.FULFILLMENT, [row.pool])
             after = {"state": state, "reason": reason}
             await record(tx, caller, "host.cordon", row.name, before={"state": row.state}, after=after)
-            changed = await fleet.host_by_name(tx, host)
-            assert changed is not None
-            return host_details(changed)
+            return host_details(await host_named(tx, host))
 
         return await self._db.run(work)
 
@@ -217,6 +221,25 @@ class FleetService:
         if self._on_fleet:
             self._on_fleet(file)
         return changes
+
+
+async def host_named(tx: Tx, name: str) -> HostRow:
+    """A host that is in the inventory. Raises NotFound."""
+    row = await fleet.host_by_name(tx, name)
+    if row is None:
+        raise NotFound(
+            f"there is no host {name[:80]!r}; `ebbtide fleet hosts` lists them",
+            param="host",
+            code="host_not_found",
+        )
+    return row
+
+
+async def locked_host(tx: Tx, name: str) -> tuple[PoolRow, HostRow]:
+    """A host under its pool's lock. A fleet file that moves or retires hosts meanwhile is waited for."""
+    await fleet.lock_file(tx)
+    pool = await pools.lock(tx, (await host_named(tx, name)).pool)
+    return pool, await host_named(tx, name)
 
 
 async def _pool_details(tx: Tx, pool: PoolRow, rates: list[Rate]) -> PoolDetails:

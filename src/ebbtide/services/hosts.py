@@ -13,7 +13,7 @@ from ebbtide.services.access import require_operator
 from ebbtide.services.audit import record
 from ebbtide.services.capacity import Planner
 from ebbtide.services.details import Caller, HostDetails
-from ebbtide.services.fleet import FILE, host_details
+from ebbtide.services.fleet import FILE, host_details, host_named, locked_host
 from ebbtide.services.fleet_apply import SYNC
 from ebbtide.services.fleet_hosts import DEFAULT_BLOCK, DNS_LABEL, DNS_RULE
 from ebbtide.services.maintenance import Maintainer, Wish
@@ -79,7 +79,7 @@ class HostService:
         """A host with its history (operators). Raises NotFound."""
         require_operator(caller)
         async with self._db.read() as tx:
-            return await _report(tx, await _host(tx, name))
+            return await _report(tx, await host_named(tx, name))
 
     async def add(self, caller: Caller, name: str, pool: str, fabric_block: str | None = None) -> HostDetails:
         """Add a host to a pool (operators). One that was removed comes back with its cordon or quarantine.
@@ -116,7 +116,7 @@ class HostService:
             await visits.hint(tx, Loop.FULFILLMENT, [locked.name])
             after = {"pool": pool, "fabric_block": block}
             await record(tx, caller, "host.add", name, after=after)
-            return host_details(await _host(tx, name))
+            return host_details(await host_named(tx, name))
 
         return await self._db.run(work)
 
@@ -149,7 +149,7 @@ class HostService:
         wish = Wish(reason.strip(), until, caller.key_id)
 
         async def work(tx: Tx) -> HostReport:
-            pool, host = await _locked(tx, name)
+            pool, host = await locked_host(tx, name)
             if until and until <= tx.now:
                 raise BadInput("until is in the past", param="until")
             going_on = await maintenance.open_of(tx, host.id)
@@ -159,7 +159,7 @@ class HostService:
                 await record(tx, caller, "host.drain", name, before=before, after=_told(wish))
             elif (going_on.reason, going_on.until) != (wish.reason, wish.until):
                 await self._reword(tx, caller, host, going_on, wish)
-            report = await _report(tx, await _host(tx, name), dry_run=dry_run)
+            report = await _report(tx, await host_named(tx, name), dry_run=dry_run)
             if dry_run:
                 raise _Undone(report)
             return report
@@ -184,7 +184,7 @@ class HostService:
         require_operator(caller)
 
         async def work(tx: Tx) -> HostReport:
-            pool, host = await _locked(tx, name)
+            pool, host = await locked_host(tx, name)
             row = await maintenance.open_of(tx, host.id)
             if row is None:
                 if host.state is not HostState.AVAILABLE:
@@ -197,7 +197,7 @@ class HostService:
             await self._maintainer.end(tx, pool, row, "returned")
             await fleet.set_host(tx, host.id, state=HostState.AVAILABLE, state_reason=None, boot_failures=0)
             await record(tx, caller, "host.return", name, before=_told(Wish(row.reason, row.until)))
-            return await _report(tx, await _host(tx, name))
+            return await _report(tx, await host_named(tx, name))
 
         return await self._db.run(work)
 
@@ -209,7 +209,7 @@ class HostService:
         require_operator(caller)
 
         async def work(tx: Tx) -> HostDetails:
-            pool, host = await _locked(tx, name)
+            pool, host = await locked_host(tx, name)
             row = await maintenance.open_of(tx, host.id)
             _check_removable(host, row)
             await self._maintainer.check_removal(tx, pool, host)
@@ -253,24 +253,6 @@ def _check_removable(host: HostRow, row: MaintenanceRow | None) -> None:
 
 def _told(wish: Wish) -> dict[str, object]:
     return {"reason": wish.reason, "until": wish.until.isoformat() if wish.until else None}
-
-
-async def _host(tx: Tx, name: str) -> HostRow:
-    row = await fleet.host_by_name(tx, name)
-    if row is None:
-        raise NotFound(
-            f"there is no host {name[:80]!r}; `ebbtide fleet hosts` lists them",
-            param="host",
-            code="host_not_found",
-        )
-    return row
-
-
-async def _locked(tx: Tx, name: str) -> tuple[PoolRow, HostRow]:
-    """A host under its pool's lock. A fleet file that moves hosts meanwhile is waited for."""
-    await fleet.lock_file(tx)
-    pool = await pools.lock(tx, (await _host(tx, name)).pool)
-    return pool, await _host(tx, name)
 
 
 async def _pool(tx: Tx, name: str) -> PoolRow:

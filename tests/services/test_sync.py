@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from ebbtide.errors import BadInput, Forbidden, NotFound
 from ebbtide.services.details import Caller, Replay
 from ebbtide.services.sync import SyncReport
-from tests.builders import POOL, SIZE, Office, an_order, one_plan
+from tests.builders import POOL, SIZE, Office, a_fleet, a_pool, an_order, one_plan, rows
 
 FILE_HOSTS = [f"{POOL}-{number:05}" for number in range(4)]
 TEN = [f"n-{number:02}" for number in range(10)]
@@ -23,6 +24,14 @@ async def sync(office: Office, operator: Caller, inventory: Any, **options: Any)
 async def names(office: Office, operator: Caller, source: str | None = None) -> list[str]:
     hosts = await office.services.fleet.hosts(operator, POOL)
     return [host.name for host in hosts if host.state != "retired" and source in (None, host.source)]
+
+
+def two_pools(hosts: list[str], new_hosts: list[str]) -> dict[str, Any]:
+    """A whole fleet: the usual pool, and one that is new, with the hosts given."""
+    pool = {"region": "eu-1", "gpus_per_host": SIZE}
+    usual, new = pool | {"gpu_type": "H100_SXM"}, pool | {"gpu_type": "H200_SXM"}
+    pools = {POOL: usual | {"hosts": hosts}, "new": new | {"hosts": new_hosts}}
+    return {"regions": {"eu-1": {}}, "pools": pools}
 
 
 async def test_hosts_of_a_pool_come_from_elsewhere_beside_those_of_the_file(
@@ -87,6 +96,57 @@ async def test_new_hosts_do_not_make_up_for_those_that_leave(office: Office, ope
         await sync(office, operator, [f"other-{number:03}" for number in range(90)], pool=POOL)
 
 
+async def test_hosts_that_move_to_another_pool_leave_the_one_they_were_in(
+    office: Office, operator: Caller
+) -> None:
+    whole = two_pools(FILE_HOSTS[:1], FILE_HOSTS[1:])
+    with pytest.raises(
+        BadInput,
+        match=rf"3 of 4 hosts of pool {POOL} are no longer listed or listed in another pool, more than",
+    ):
+        await sync(office, operator, whole)
+    assert await names(office, operator) == FILE_HOSTS
+    report = await sync(office, operator, whole, most_removed_percent=75)
+    assert f"host {FILE_HOSTS[3]} is now in pool new, block default" in report.done
+    assert await names(office, operator) == FILE_HOSTS[:1]
+
+
+async def test_hosts_of_another_list_move_as_well(office: Office, operator: Caller) -> None:
+    """Those that the list could not let go count among those that were there once they move."""
+    await sync(office, operator, TEN, pool=POOL)
+    whole = two_pools(FILE_HOSTS, TEN[:2])
+    with pytest.raises(BadInput, match=rf"2 of 6 hosts of pool {POOL} are no longer listed or listed in"):
+        await sync(office, operator, whole)
+    await sync(office, operator, whole, most_removed_percent=34)
+    assert set(await names(office, operator, "sync")) == set(TEN[2:])
+
+
+async def test_one_pools_inventory_takes_no_hosts_of_others(office: Office, operator: Caller) -> None:
+    """Not from another pool, as when `--pool` names the wrong one, and not from another list of this pool."""
+    await office.services.fleet.apply_file(a_fleet(a_pool(), a_pool(["z-1"], name="another")))
+    await office.services.hosts.add(operator, "by-hand", POOL)
+    for host, said in (
+        (
+            "z-1",
+            "1 hosts that are listed are known otherwise: z-1 (pool another, of the fleet file). Nothing",
+        ),
+        (FILE_HOSTS[0], f"{FILE_HOSTS[0]} (pool {POOL}, of the fleet file)"),
+        ("by-hand", f"by-hand (pool {POOL}, added by hand)"),
+    ):
+        with pytest.raises(BadInput) as refused:
+            await sync(office, operator, [*TEN, host], pool=POOL)
+        assert said in refused.value.message
+        assert refused.value.code == "hosts_of_others"
+    assert await names(office, operator, "sync") == []
+    async with office.db.transaction() as tx:
+        await tx.conn.execute(sa.text("DELETE FROM visits"))
+    await sync(office, operator, [*TEN, "z-1", "by-hand"], pool=POOL, most_removed_percent=100)
+    assert set(await names(office, operator, "sync")) == {*TEN, "z-1", "by-hand"}
+    async with office.db.read() as tx:
+        woken = await rows(tx, "visits", "loop = 'fulfillment'")
+    assert {row["key"] for row in woken} == {POOL, "another"}
+
+
 async def test_a_whole_fleet_as_json(office: Office, operator: Caller) -> None:
     """The fleet file's structure; a pool that is missing counts as all its hosts missing."""
     pool = {"region": "eu-1", "gpu_type": "H100_SXM", "gpus_per_host": SIZE, "hosts": FILE_HOSTS}
@@ -135,5 +195,9 @@ async def test_who_may_and_where(office: Office, operator: Caller) -> None:
         await sync(office, await office.caller("acme"), TEN, pool=POOL)
     with pytest.raises(NotFound, match="there is no pool 'nowhere'"):
         await sync(office, operator, TEN, pool="nowhere")
+    await office.services.fleet.apply_file(a_fleet(a_pool(), a_pool(0, name="another")))
+    await office.services.fleet.apply_file(a_fleet())
+    with pytest.raises(NotFound, match="there is no pool 'another'"):  # it is retired
+        await sync(office, operator, TEN, pool="another")
     with pytest.raises(BadInput, match="from 0 to 100"):
         await sync(office, operator, TEN, pool=POOL, most_removed_percent=101)

@@ -62,7 +62,8 @@ async def sync_inventory(
 ) -> FastJSON:
     """Apply an inventory: a fleet file (YAML or JSON), or with `pool` that pool's hosts.
 
-    When more of a pool's hosts would leave at once than `most_removed_percent`, nothing is changed.
+    When more of a pool's hosts would leave at once than `most_removed_percent`, nothing is changed; nor
+    (unless it is 100) when one pool's inventory names hosts of another pool or another list.
     """
     text = await read_text(request, FILE_LIMIT_BYTES)
     report = await context.services.sync.inventory(

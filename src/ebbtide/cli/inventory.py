@@ -57,7 +57,9 @@ def sync(
             help="Of a pool's hosts, at once; else refuse.",
         ),
     ] = 20,
-    force: Annotated[bool, typer.Option("--force", help="Let any number of hosts leave.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Let any number of hosts leave, and take over others' hosts.")
+    ] = False,
     timeout: Annotated[
         float, typer.Option("--timeout", min=1, metavar="SECONDS", help="How long the program may take.")
     ] = 300,

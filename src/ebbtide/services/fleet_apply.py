@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ from ebbtide.core.hosts import HostState
 from ebbtide.core.metering import epoch_s
 from ebbtide.core.nodes import ComputeClass
 from ebbtide.core.pricing import Rate, half_price, rate_at
-from ebbtide.errors import BadInput
+from ebbtide.errors import BadInput, NotFound
 from ebbtide.ids import Ids
 from ebbtide.services.fleet_file import FleetFile, HostSpec, PoolSpec
 from ebbtide.services.maintenance import Maintainer
@@ -42,10 +43,11 @@ class FleetChanges:
 
 @dataclass(slots=True)
 class _Report:
+    before: Counter[str]  # by pool: the hosts that could leave by this list
     done: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
-    removed: dict[str, int] = field(default_factory=dict)  # by pool
-    before: dict[str, int] = field(default_factory=dict)
+    removed: Counter[str] = field(default_factory=Counter)
+    moved: set[str] = field(default_factory=set)  # pools that some of the removed went from to another
 
 
 class Applier:
@@ -61,12 +63,12 @@ class Applier:
 
         most_removed_percent: how many of a pool's hosts may leave by it. Raises BadInput.
         """
-        report = _Report()
         # One file after the other; every pool that hosts may leave is locked before any host moves.
         await fleet.lock_file(tx)
         for known in await pools.all_(tx):
             await pools.lock(tx, known.name)
         before = await fleet.hosts_of(tx)
+        report = _Report(_counted(before, FILE))
         await self._regions(tx, file, report)
         for pool in sorted(file.pools, key=lambda one: one.name):
             await self._pool(tx, pool, report)
@@ -78,15 +80,24 @@ class Applier:
     async def hosts(
         self, tx: Tx, pool: str, hosts: Sequence[HostSpec], *, most_removed_percent: int | None = None
     ) -> FleetChanges:
-        """The hosts of one pool as their source has them; those that others list stay. Raises BadInput."""
-        report = _Report()
+        """The hosts of one pool as their source has them; those that others list stay.
+
+        Only with most_removed_percent=100 it takes hosts from other pools, or from who else lists them.
+        Raises BadInput, NotFound (no such pool, or a retired one).
+        """
         await fleet.lock_file(tx)
-        for known in await pools.all_(tx):  # a host may come from another one
+        used = await pools.all_(tx)
+        if pool not in {one.name for one in used}:
+            raise NotFound(f"there is no pool {pool[:80]!r}; `ebbtide fleet pools` lists them", param="pool")
+        for known in used:  # a host may come from another one
             await pools.lock(tx, known.name)
-        before = await fleet.hosts_of(tx, pool)
-        await self._hosts(tx, pool, hosts, SYNC, report)
+        before = await fleet.hosts_of(tx)
         listed = {host.name for host in hosts}
-        await self._retire_missing(tx, before, listed, SYNC, report)
+        if most_removed_percent is not None and most_removed_percent < 100:
+            _refuse_others(before, pool, listed)
+        report = _Report(_counted(before, SYNC))
+        await self._hosts(tx, pool, hosts, SYNC, report)
+        await self._retire_missing(tx, [row for row in before if row.pool == pool], listed, SYNC, report)
         await _wake(tx, pool)
         return _changes(report, most_removed_percent)
 
@@ -191,12 +202,9 @@ class Applier:
         A lent host keeps its node until the node goes by itself.
         """
         for row in before:
-            if row.source != source or row.state is HostState.RETIRED:
+            if row.source != source or row.state is HostState.RETIRED or row.name in listed:
                 continue
-            report.before[row.pool] = report.before.get(row.pool, 0) + 1
-            if row.name in listed:
-                continue
-            report.removed[row.pool] = report.removed.get(row.pool, 0) + 1
+            report.removed[row.pool] += 1
             await fleet.retire(tx, row.id, _RETIRING[source])
             await visits.hint(tx, Loop.FULFILLMENT, [row.pool])  # it may have been promised
             lent = row.node_uid and not await self._end_maintenance(tx, row)
@@ -214,6 +222,32 @@ class Applier:
         return row.node_uid == going_on.node_uid
 
 
+def _counted(hosts: Sequence[HostRow], source: str) -> Counter[str]:
+    """How many hosts of each pool a source lists."""
+    return Counter(row.pool for row in hosts if row.source == source and row.state is not HostState.RETIRED)
+
+
+def _refuse_others(hosts: Sequence[HostRow], pool: str, listed: Collection[str]) -> None:
+    """Raises BadInput when a list of a pool's hosts names some that are not its own to change."""
+    others = [
+        row
+        for row in hosts
+        if row.name in listed
+        and row.state is not HostState.RETIRED
+        and (row.pool, row.source) != (pool, SYNC)
+    ]
+    if others:
+        named = ", ".join(f"{row.name} (pool {row.pool}, {_OWNERS[row.source]})" for row in others[:_NAMED])
+        more = ", ..." if len(others) > _NAMED else ""
+        raise BadInput(
+            f"{len(others)} hosts that are listed are known otherwise: {named}{more}. Nothing was changed. "
+            f"Look whether the list is the one of pool {pool}; if it is to take them over, say so "
+            "(`--force`, `most_removed_percent=100`).",
+            param="pool",
+            code="hosts_of_others",
+        )
+
+
 def _changes(report: _Report, most_removed_percent: int | None) -> FleetChanges:
     """What was done. Raises BadInput when more hosts leave a pool than may at once.
 
@@ -226,8 +260,9 @@ def _changes(report: _Report, most_removed_percent: int | None) -> FleetChanges:
             and removed * 100 > before * most_removed_percent
             and (removed > 1 or before == 1)
         ):
+            elsewhere = " or listed in another pool" if pool in report.moved else ""
             raise BadInput(
-                f"{removed} of {before} hosts of pool {pool} are no longer listed, more than "
+                f"{removed} of {before} hosts of pool {pool} are no longer listed{elsewhere}, more than "
                 f"{most_removed_percent} % of them. Nothing was changed. Look whether the list is whole; if "
                 "they are to leave, say so (`--force`, `most_removed_percent=100`).",
                 param="most_removed_percent",
@@ -285,6 +320,11 @@ async def _update_host(tx: Tx, row: HostRow, pool: str, block: str, source: str,
         state = await fleet.bring_back(tx, row.id)
         still = "" if state is HostState.AVAILABLE else f", still {state}"
         report.done.append(f"host {row.name} is back in the inventory{still}")
+    elif row.pool != pool:  # it leaves the other pool as one that is listed no longer does
+        report.removed[row.pool] += 1
+        report.before[row.pool] += row.source != source
+        report.moved.add(row.pool)
+        await visits.hint(tx, Loop.FULFILLMENT, [row.pool])
     if (row.pool, row.fabric_block) != (pool, block):
         changes |= {"pool": pool, "fabric_block": block}
         report.done.append(f"host {row.name} is now in pool {pool}, block {block}")
@@ -296,3 +336,4 @@ async def _update_host(tx: Tx, row: HostRow, pool: str, block: str, source: str,
 
 
 _LISTS = {FILE: "fleet file", SYNC: "synchronised inventory"}
+_OWNERS = {FILE: "of the fleet file", SYNC: "of an inventory", "api": "added by hand"}

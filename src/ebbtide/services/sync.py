@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from ebbtide.errors import BadInput, NotFound
+from ebbtide.errors import BadInput
 from ebbtide.ids import Ids
 from ebbtide.services.access import require_operator
 from ebbtide.services.audit import record
@@ -19,7 +19,6 @@ from ebbtide.services.fleet_hosts import read_hosts
 from ebbtide.services.fleet_yaml import Fields, Problems, compose, decode, kind
 from ebbtide.services.maintenance import Maintainer
 from ebbtide.settings import Settings
-from ebbtide.store import pools
 from ebbtide.store.db import Database, Tx
 
 MOST_REMOVED_PERCENT = 20
@@ -68,7 +67,8 @@ class SyncService:
 
         pool: the inventory lists this pool's hosts only; those listed by the fleet file or added one by one
         stay as they are
-        most_removed_percent: when more of a pool's hosts would leave at once, nothing is changed
+        most_removed_percent: when more of a pool's hosts would leave at once, or an inventory of one pool
+        names hosts of another or of another list, nothing is changed; 100: whatever it says is done
         Raises BadInput (a malformed inventory, too many that leave), NotFound (the pool).
         """
         require_operator(caller)
@@ -85,8 +85,6 @@ class SyncService:
                 changes = await self._applier.file(tx, file, most_removed_percent=most_removed_percent)
             else:
                 assert pool is not None
-                if await pools.load(tx, pool) is None:
-                    raise NotFound(f"there is no pool {pool[:80]!r}", param="pool")
                 changes = await self._applier.hosts(
                     tx, pool, hosts, most_removed_percent=most_removed_percent
                 )

@@ -154,6 +154,39 @@ async def test_a_node_object_that_the_ledger_calls_removed_goes(rig: Rig) -> Non
     assert node.uid not in {view.uid for view in rig.world.nodes(cluster)}
 
 
+@pytest.mark.parametrize(("lease_s", "removed"), [(60, [2, 1]), (25, [2, 1]), (11, [1, 1, 1])])
+async def test_node_objects_that_go_slowly_leave_a_look_its_end(
+    make: Make, lease_s: int, removed: list[int]
+) -> None:
+    """It ends within its lease, and the next one goes on."""
+    rig = await make(lease_s=lease_s)
+    cluster = await rig.running(target=24)
+    await rig.sim.settle()
+    gone = [node.uid for node in (await rig.seen(cluster)).nodes if node.compute_class is PREEMPTIBLE]
+    async with rig.sim.system.db.transaction() as tx:
+        for before, after in ((Phase.RUNNING, Phase.REMOVING), (Phase.REMOVING, Phase.REMOVED)):
+            moves = [nodes.Move(uid, before, after, end_reason=EndReason.LOST) for uid in gone]
+            await nodes.move(tx, moves)
+
+    class Slow:
+        async def remove(self, *named: object, **how: object) -> object:
+            rig.wait(11)
+            return await plain.remove(*named, **how)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(plain, name)
+
+    worker = rig.sim.system.runner._workers[Loop.OBSERVATION]
+    plain = worker._driver  # type: ignore[attr-defined]  # reached into, to make it slow
+    worker._driver = Slow()  # type: ignore[attr-defined]  # the same
+    left = 3
+    for now in removed:
+        await _look(rig)
+        left -= now
+        assert len({view.uid for view in rig.world.nodes(cluster)} & set(gone)) == left
+    assert left == 0
+
+
 async def test_one_deleted_cluster_does_not_hold_up_the_looks_at_others(rig: Rig) -> None:
     """Quiet clusters are written together; a visit that is gone meanwhile does not undo the others."""
     first, second = await rig.running("one"), await rig.running("two")

@@ -33,6 +33,7 @@ from ebbtide.workers.refs import ref_of
 log = structlog.get_logger()
 
 ZOMBIE_REST_S = 10
+ZOMBIES_S = 20  # of one look; the next goes on
 _WATCHED = (Phase.BOOTING, Phase.BOOTSTRAPPING, Phase.RUNNING, Phase.DRAINING)
 
 
@@ -189,7 +190,11 @@ class Observation:
             return
         async with self._db.read() as tx:
             gone = await nodes.gone_among(tx, strangers, rest_s=ZOMBIE_REST_S)
+        until = min(self._db.clock.now() + timedelta(seconds=ZOMBIES_S), look.visit.lease_until)
         for uid, phase in gone.items():
+            if self._db.clock.now() >= until:
+                log.info("zombie nodes stay for now", cluster=ref.cluster_id, why="the next look goes on")
+                break
             off = phase is Phase.REMOVED
             try:
                 left = await self._driver.remove(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -231,17 +231,11 @@ class System:
 
     async def keep_time(self) -> None:
         """Take the database's time now and then, for ever: for a process that runs no loops."""
-        while True:
-            with contextlib.suppress(Unavailable):
-                await self._anchor()
-            await asyncio.sleep(KEEP_TIME_S)
+        await _keep("the database's time", self._anchor, KEEP_TIME_S)
 
     async def keep_settings(self) -> None:
         """Let settings that were changed apply here within seconds, for ever."""
-        while True:
-            with contextlib.suppress(Unavailable):
-                await self.services.settings.refresh()
-            await asyncio.sleep(KEEP_SETTINGS_S)
+        await _keep("settings that were changed", self.services.settings.refresh, KEEP_SETTINGS_S)
 
     async def _anchor(self) -> None:
         if isinstance(self.db.clock, AnchoredClock):
@@ -266,6 +260,17 @@ class System:
         if self.world:
             self.world.close()
         await self.db.close()
+
+
+async def _keep(what: str, work: Callable[[], Awaitable[None]], every_s: float) -> None:
+    """Do it now and then, for ever. A failure is told, and the next time may go well."""
+    while True:
+        try:
+            with contextlib.suppress(Unavailable):
+                await work()
+        except Exception:  # whatever it was: ended, it would keep what it has until the next start
+            log.exception("not taken from the database; trying again", what=what)
+        await asyncio.sleep(every_s)
 
 
 def _say_if_failed(task: asyncio.Task[None]) -> None:

@@ -7,6 +7,8 @@ from dataclasses import FrozenInstanceError, fields, replace
 from datetime import timedelta
 
 import pytest
+import sqlalchemy as sa
+from structlog.testing import capture_logs
 
 from ebbtide import assembly
 from ebbtide import services as services_room
@@ -17,6 +19,7 @@ from ebbtide.playground.behaviours import BootFails
 from ebbtide.services.details import Caller, Role
 from ebbtide.services.live_settings import SettingDetails
 from ebbtide.settings import DECLARED, LiveSettings, Settings
+from ebbtide.store import settings
 from tests.builders import START, Office
 from tests.scenarios.story import GPUS, JOINED_BY_S, Story, fleet
 
@@ -205,3 +208,28 @@ async def test_a_process_looks_every_few_seconds(database_url: str, monkeypatch:
         await asyncio.gather(keeping, return_exceptions=True)
         await one.close()
         await other.close()
+
+
+async def test_an_odd_answer_of_the_database_does_not_end_the_looking(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assembly, "KEEP_SETTINGS_S", 0.05)
+    system = assembly.build(Settings(), database_url, clock=ManualClock(START))
+    async with system.db.transaction() as tx:
+        await tx.conn.execute(sa.text("ALTER TABLE stored_settings RENAME TO elsewhere"))
+    keeping = asyncio.create_task(system.keep_settings())
+    try:
+        with capture_logs() as told:
+            async with asyncio.timeout(10):
+                while len(told) < 2:  # noqa: ASYNC110  # nothing tells of it
+                    await asyncio.sleep(0.02)
+        async with system.db.transaction() as tx:
+            await tx.conn.execute(sa.text("ALTER TABLE elsewhere RENAME TO stored_settings"))
+            await settings.put(tx, "cooldown_s", 5, None)
+        async with asyncio.timeout(10):
+            while system.settings.cooldown_s != 5:  # noqa: ASYNC110  # nothing tells when it is taken
+                await asyncio.sleep(0.02)
+    finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        await system.close()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
 import httpx
 import pytest
+
+from ebbtide.api import event_stream
 
 from .living import living
 from .stories import CREATE
@@ -51,6 +54,25 @@ def test_a_stream_goes_on_where_it_broke_off(database_url: str) -> None:
         assert fourth["reason"] == "TogetherScaledDown"
         stranger = httpx.get(server.url + path, headers={"Authorization": f"Bearer {server.other}"})
         assert stranger.status_code == 404
+
+
+def test_a_stream_ends_when_its_key_is_revoked(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"LOOK_EVERY_S": 0.05, "CHECK_EVERY": 3, "QUIET_AFTER": 2}.items():
+        monkeypatch.setattr(event_stream, name, value)
+    with living(database_url) as server:
+        tenant, operator = (
+            httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {key}"}, timeout=30)
+            for key in (server.member, server.operator)
+        )
+        body = {**CREATE, "project_id": server.project_id}
+        cluster_id = tenant.post("/v1/compute/clusters", json=body).json()["cluster_id"]
+        key_id = tenant.get("/v3/whoami").json()["api_key"]["id"]
+        with tenant.stream("GET", f"/v1/clusters/{cluster_id}/events/stream") as answer:
+            lines = answer.iter_lines()
+            assert sum(line == ": nothing new" for line in itertools.islice(lines, 100)) > 10, "it goes on"
+            assert operator.delete(f"/v1/keys/{key_id}").status_code == 200
+            assert len(list(itertools.islice(lines, 100))) < 100
+        assert tenant.get("/v3/whoami").status_code == 401
 
 
 @pytest.mark.parametrize("last", ["abc", "-1", "9" * 40, ""])

@@ -57,6 +57,7 @@ async def _caller(
             "this key is not known; check Authorization: Bearer KEY", code="invalid_api_key"
         )
     caller = await context.services.access.authenticate(key or None)
+    request.state.key = key
     left = context.rate_limit.spend(caller.key_id)
     if left is not None:
         request.state.rate_limit = (context.rate_limit.burst, left)

@@ -19,6 +19,7 @@ from ebbtide.services.details import Caller, EventDetails
 router = APIRouter(tags=["events"])
 _LARGEST = 2**63 - 1
 LOOK_EVERY_S = 1.0
+CHECK_EVERY = 10  # looks between two whether the key is good still
 QUIET_AFTER = 15  # looks without news until a comment is sent, so that proxies keep the connection
 
 
@@ -47,7 +48,8 @@ async def stream_events(
         caller, cluster_id, after, 500
     )  # 404 before the stream begins
     closing: asyncio.Event = request.app.state.closing
-    events = _events(context, caller, cluster_id, after, first, closing)
+    key: str = request.state.key
+    events = _events(context, caller, key, cluster_id, after, first, closing)
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
@@ -55,12 +57,13 @@ async def stream_events(
 async def _events(
     context: Context,
     caller: Caller,
+    key: str,
     cluster_id: str,
     after: int,
     batch: tuple[EventDetails, ...],
     closing: asyncio.Event,
 ) -> AsyncIterator[bytes]:
-    quiet = 0
+    quiet = looks = 0
     yield b"retry: 2000\n\n"
     while True:
         for event in batch:
@@ -72,11 +75,14 @@ async def _events(
             yield b": nothing new\n\n"
         if not batch and await _closes_within(closing, LOOK_EVERY_S):
             return
+        looks += 1
         try:
+            if looks % CHECK_EVERY == 0:
+                caller = await context.services.access.authenticate(key)
             batch = await context.services.clusters.events(caller, cluster_id, after, 500)
-        except (
-            EbbtideError
-        ):  # the cluster is gone, or the database is away: the client asks again and is told
+        except EbbtideError:
+            # The key is good no more, the cluster is gone or the database away: the client asks again and is
+            # told.
             return
 
 

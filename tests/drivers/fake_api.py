@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -163,6 +163,13 @@ class FakeApi:
         items = copy.deepcopy(found)
         self._end(call, {})
         return KubeList(items, "1")
+
+    async def pages(self, path: str, *, page: int = 500, **params: Any) -> AsyncGenerator[KubeList, None]:
+        found = [thing for thing in self._listed(path) if _selected(thing, params)]
+        for at in range(0, len(found) or 1, page):
+            call = self._begin("LIST", path)
+            yield KubeList(copy.deepcopy(found[at : at + page]), "1")
+            self._end(call, {})
 
     async def create(self, path: str, body: Mapping[str, Any], **params: Any) -> Json:
         call = self._begin("POST", path, body)

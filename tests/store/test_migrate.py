@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 from alembic import command
 
-from ebbtide.errors import StartupError
+from ebbtide.errors import Conflict, StartupError
 from ebbtide.store import migrate
 from ebbtide.store.tables import metadata
 
@@ -99,3 +99,42 @@ def test_organisations_of_projects_become_rows_and_are_fields_again_on_the_way_d
         fields = connection.execute(sa.text("SELECT slug, organization_name FROM projects ORDER BY 1"))
         assert [tuple(row) for row in fields][2] == ("c", "Acme two-0002")
     engine.dispose()
+
+
+def test_going_down_deletes_what_the_old_schema_cannot_hold_and_keeps_live_imports(
+    empty_database_url: str,
+) -> None:
+    migrate.upgrade(empty_database_url)
+    engine = sa.create_engine(empty_database_url)
+    with engine.begin() as connection:
+        for statement in (
+            "INSERT INTO organizations (id, name, created_at) VALUES ('o', 'O', '2026-01-01')",
+            """INSERT INTO projects (id, slug, name, organization_id, created_at)
+               VALUES ('p', 'p', 'P', 'o', '2026-01-01')""",
+            "INSERT INTO regions (name, position, driver_versions) VALUES ('eu-1', 0, '[]')",
+            """INSERT INTO pools (name, region, gpu_type, gpus_per_host, headroom_hosts, turn_over_s, boot_s,
+                                  memory_gib, cpu_cores, provider, created_at)
+               VALUES ('h100', 'eu-1', 'H100_SXM', 8, 0, 5, 5, 8, 8, '', '2026-01-01')""",
+            """INSERT INTO clusters (id, project_id, name, region, pool, gpu_type, billing_type, cluster_type,
+                                     cuda_version, nvidia_driver_version, node_group, gpus_per_host,
+                                     standard_hosts, target_hosts, phase, created_at, imported)
+               VALUES ('c', 'p', 'reef', 'eu-1', 'h100', 'H100_SXM', 'ON_DEMAND', 'KUBERNETES', '12', '570',
+                       'g', 8, 0, 0, 'READY', '2026-01-01', true)""",
+            """INSERT INTO lifecycle_events (cluster_id, number, node_uid, node_name, reason, message, at,
+                                             ref)
+               VALUES ('c', 1, 'n', 'n', 'Restarting', 'one', '2026-01-01', 'r1'),
+                      ('c', 2, 'n', 'n', 'Restarting', 'two', '2026-01-02', 'r2'),
+                      ('c', 3, 'n', 'n', 'Preempted', 'end', '2026-01-03', '')""",
+        ):
+            connection.execute(sa.text(statement))
+    with pytest.raises(Conflict, match=r"detach them first.*: reef"), engine.begin() as connection:
+        command.downgrade(migrate._config(connection), "0003")
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE clusters SET phase = 'DELETED', deleted_at = '2026-01-04'"))
+        command.downgrade(migrate._config(connection), "0003")
+        left = connection.execute(sa.text("SELECT message FROM lifecycle_events ORDER BY number"))
+        assert [row.message for row in left] == ["one", "end"]
+        assert connection.execute(sa.text("SELECT standard_hosts FROM clusters")).scalar_one() == 1
+    engine.dispose()
+    migrate.upgrade(empty_database_url)
+    assert migrate.differences(empty_database_url) == []

@@ -4,6 +4,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
+from ebbtide.errors import Conflict
+
 revision = "0004"
 down_revision = "0003"
 branch_labels = None
@@ -276,7 +278,27 @@ def _without_organizations() -> None:
     op.drop_table("organizations")
 
 
+def _what_the_old_schema_cannot_hold() -> None:
+    """Raise Conflict while there are imported clusters: without their kubeconfigs nobody could let go of them."""
+    live = op.get_bind().execute(
+        sa.text("SELECT name FROM clusters WHERE imported AND phase <> 'DELETED' ORDER BY name")
+    )
+    if names := [str(row.name) for row in live]:
+        raise Conflict(
+            f"version 0003 knows no imported clusters; detach them first, with `ebbtide clusters delete`: "
+            f"{', '.join(names)}"
+        )
+    # Detached ones stay for their bills, as clusters of one standard node that are gone.
+    op.execute("UPDATE clusters SET standard_hosts = 1 WHERE imported AND standard_hosts < 1")
+    # Of a node's events of one reason only the first can stay: what told of its later restarts is deleted.
+    op.execute("""
+        DELETE FROM lifecycle_events later USING lifecycle_events first
+        WHERE later.node_uid = first.node_uid AND later.reason = first.reason AND later.number > first.number
+    """)
+
+
 def downgrade() -> None:
+    _what_the_old_schema_cannot_hold()
     _instances_down()
     _receipts_down()
     op.drop_constraint(op.f("ck_pools_wipe_known"), "pools", type_="check")

@@ -41,6 +41,19 @@ async def test_a_node_that_joins_loses_its_taint_and_is_held(rig: Rig) -> None:
     assert len(rig.api.reasons(NODE.name)) == 2
 
 
+async def test_a_node_whose_taint_went_has_joined_whatever_else_fails(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work may come from then on: it must be known to run, or nobody is billed and nobody is told."""
+    _joining(monkeypatch)
+    await rig.driver.join_data(CLUSTER, NODE)
+    rig.refuse("POST", "/events", BUSY)
+    await rig.driver.admit(CLUSTER, NODE)
+    assert rig.node["spec"]["taints"] == []
+    rig.refuse("DELETE", SECRETS, BUSY)
+    await rig.driver.admit(CLUSTER, NODE)
+
+
 async def test_standard_nodes_are_not_held(rig: Rig) -> None:
     rig.api.node("u-2", "gpu-dp-1", ComputeClass.STANDARD)
     await rig.driver.admit(CLUSTER, NodeRef("u-2", "gpu-dp-1"))

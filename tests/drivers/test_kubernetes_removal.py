@@ -9,7 +9,7 @@ import pytest
 from ebbtide.core import marks
 from ebbtide.drivers.base import DriverError
 from tests.drivers.fake_api import ATTACHMENTS, NODES, PODS, Call
-from tests.drivers.kubernetes_rig import CLUSTER, NODE, PATH, WEBHOOK, Rig, go_on, stop_at
+from tests.drivers.kubernetes_rig import BUSY, CLUSTER, NODE, PATH, WEBHOOK, Rig, go_on, stop_at
 
 
 @pytest.fixture
@@ -159,3 +159,13 @@ async def test_a_volume_of_which_nothing_is_known_is_waited_for(rig: Rig) -> Non
     del rig.api.things["/api/v1/persistentvolumes/pv-datasets"]
     rig.api.attachment("inline", NODE.name)
     assert (await rig.driver.pods(CLUSTER, NODE)).attachments == 2
+
+
+@pytest.mark.parametrize(("verb", "part"), [("LIST", ATTACHMENTS), ("GET", "/persistentvolumes")])
+async def test_attachments_that_cannot_be_read_count_as_one_and_hide_no_pod(
+    rig: Rig, verb: str, part: str
+) -> None:
+    _with_volume(rig, "cache", "datasets", daemon=True)
+    rig.refuse(verb, part, BUSY)
+    seen = await rig.driver.pods(CLUSTER, NODE)
+    assert ([pod.name for pod in seen.pods], seen.attachments) == (["cache"], 1)

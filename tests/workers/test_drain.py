@@ -5,12 +5,16 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+import sqlalchemy as sa
 
 from ebbtide.core.nodes import ComputeClass, Phase
 from ebbtide.drivers.base import DriverError
 from ebbtide.playground.behaviours import IgnoresSigterm, KubeletDoublesGrace, Obeys, Volume
 from ebbtide.playground.facts import What
 from ebbtide.services.details import ClusterChange, NodeDetails
+from ebbtide.store import clusters, receipts
+from ebbtide.store.db import Tx
+from ebbtide.store.seal import Sealer, new_key
 from ebbtide.store.visits import Loop
 from tests.workers.conftest import Rig
 
@@ -118,16 +122,20 @@ async def test_an_unreachable_cluster_is_left_at_the_deadline(rig: Rig) -> None:
 async def test_a_call_that_fails_once_is_made_again_and_nothing_is_sent_twice(rig: Rig, verb: str) -> None:
     _, taken = await _noticed(rig, Obeys(20))
     rig.flaky.strike_verb(verb, DriverError("no answer"), after=True)
-    assert await rig.one() == "no answer; trying again"
+    told = "waiting for 1 pod, 5:00 left; no answer"
+    assert await rig.one() == (told if verb == "notify" else "no answer; trying again")
     await rig.sim.run_for(15)
     assert len(rig.world.facts(what=What.NOTICE, node_uid=taken.uid)) == 1
     assert len(rig.world.facts(what=What.SIGTERM, node_uid=taken.uid)) == 1
 
 
-async def test_a_cordon_that_the_cluster_refuses_keeps_no_pod_from_its_sigterm(rig: Rig) -> None:
-    """A webhook that is broken, say. The notice is given as soon as the cluster lets it."""
+@pytest.mark.parametrize("refused", [True, False])
+async def test_a_notice_that_fails_keeps_no_pod_from_its_sigterm(rig: Rig, refused: bool) -> None:
+    """A webhook that is broken, say, or an API server that is too busy for events. It is given as soon as the
+    cluster lets it.
+    """
     _, taken = await _noticed(rig, Obeys(30))
-    refusal = DriverError("a webhook said no", refused=True)
+    refusal = DriverError("a webhook said no", refused=refused)
     rig.flaky.strike_verb("notify", refusal, refusal)
     assert await rig.one() == "waiting for 1 pod, 5:00 left; a webhook said no"
     (told,) = rig.world.facts(what=What.SIGTERM, node_uid=taken.uid)
@@ -137,6 +145,56 @@ async def test_a_cordon_that_the_cluster_refuses_keeps_no_pod_from_its_sigterm(r
     rig.wait(5)
     assert await rig.one() == "waiting for 1 pod, 4:50 left"
     assert len(rig.world.facts(what=What.NOTICE, node_uid=taken.uid)) == 1
+
+
+async def _left_by_force(rig: Rig, taken: NodeDetails) -> None:
+    """Not empty at its deadline, and its host comes back all the same."""
+    assert taken.deadline is not None
+    await rig.sim.run_until(taken.deadline + timedelta(seconds=1))
+    (row,) = await rig.stored("nodes", "uid = :uid", uid=taken.uid)
+    assert (row["left_at"], row["left_empty"]) == (taken.deadline, False)
+    await rig.sim.run_for(rig.sim.settings.detach_limit_s + 60)
+    (row,) = await rig.stored("nodes", "uid = :uid", uid=taken.uid)
+    assert row["phase"] == "REMOVED"
+
+
+@pytest.mark.parametrize("verb", ["notify", "pods", "signal"])
+async def test_a_fault_of_ours_keeps_no_node_past_its_deadline(rig: Rig, verb: str) -> None:
+    _, taken = await _noticed(rig, Obeys(10))
+    rig.flaky.strike_verb(verb, *[ZeroDivisionError()] * 200)
+    assert await rig.one() == "this visit failed by a fault of ours, see the log; trying again"
+    await _left_by_force(rig, taken)
+
+
+async def test_what_cannot_be_written_down_keeps_no_node_past_its_deadline(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The receipt is written in the transaction of the move: an error of the database's there ends both."""
+    _, taken = await _noticed(rig, Obeys(400))
+    await rig.visit()
+
+    async def refused(tx: Tx, *_: object, **__: object) -> set[str]:
+        await tx.conn.execute(sa.text("SELECT 1 / 0"))
+        raise AssertionError
+
+    monkeypatch.setattr(receipts, "saw", refused)
+    rig.wait(5)
+    assert await rig.one() == "this visit failed by a fault of ours, see the log; trying again"
+    await _left_by_force(rig, taken)
+
+
+async def test_a_cluster_whose_kubeconfig_no_key_opens_is_left_at_the_deadline(rig: Rig) -> None:
+    cluster, taken = await _noticed(rig, Obeys(10))
+    async with rig.sim.system.db.transaction() as tx:
+        await clusters.set_fields(tx, cluster, driver_kubeconfig=Sealer([new_key()]).seal("lost"))
+    assert "EBBTIDE_SECRET_KEYS" in await rig.one()
+    rig.wait(300)
+    assert await rig.one() == "leaving: its time is over"
+    for _ in range(40):
+        await rig.visit()
+        rig.wait(5)
+    (row,) = await rig.stored("nodes", "uid = :uid", uid=taken.uid)
+    assert (row["phase"], row["left_empty"]) == ("REMOVED", False)
 
 
 async def test_volume_attachments_are_waited_for(rig: Rig) -> None:

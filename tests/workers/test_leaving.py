@@ -76,6 +76,19 @@ async def test_patience_ends_with_the_limit(rig: Rig, told: Told) -> None:
     assert rig.world.facts(what=What.POWER_OFF, node_uid=node.uid)
 
 
+async def test_a_fault_of_ours_keeps_no_host(rig: Rig) -> None:
+    _, node = await _taken(rig, Obeys(10))
+    rig.flaky.strike_verb("conclude", ZeroDivisionError())
+    rig.flaky.strike_verb("remove", *[ZeroDivisionError()] * 200)
+    for _ in range(60 + rig.sim.settings.detach_limit_s):
+        await rig.sim.run_for(1)
+        (row,) = await rig.stored("nodes", "uid = :uid", uid=node.uid)
+        if row["phase"] == "REMOVED":
+            break
+    else:
+        pytest.fail("its host did not come back")
+
+
 async def test_a_pod_that_comes_at_the_last_moment_is_told_and_not_forced(rig: Rig) -> None:
     cluster, node = await _taken(rig, Obeys(10))
     rig.wait(11)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from ebbtide.core.nodes import ComputeClass, Phase
+from ebbtide.drivers.base import ClusterRef, Driver, DriverError, NodeSeen
 from ebbtide.playground.behaviours import (
     Behaviour,
     BootFails,
@@ -26,11 +30,27 @@ from ebbtide.providers.base import Transient
 from ebbtide.services.details import ClusterChange, Role
 from ebbtide.store import visits
 from ebbtide.store.visits import Loop
+from ebbtide.workers.lifecycle import Lifecycle
 from tests.builders import a_fleet, a_pool, rows
 from tests.workers.conftest import Make, Rig
 
 CONTROL_PLANE_S, BOOT_S = 5, 10
 PREEMPTIBLE = ComputeClass.PREEMPTIBLE
+
+
+class Renamed:
+    """A driver that sees nodes in another way."""
+
+    def __init__(self, plain: Driver, observe: Callable[[ClusterRef], Awaitable[list[NodeSeen]]]) -> None:
+        self._plain = plain
+        self.observe = observe
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._plain, verb)
+
+
+async def _phase_of(rig: Rig, uid: str) -> object:
+    return (await _node(rig, uid))["phase"]
 
 
 async def _to_booting(rig: Rig, cluster_id: str) -> None:
@@ -217,6 +237,50 @@ async def test_a_cluster_that_does_not_answer_keeps_no_host_past_the_time_to_joi
         ended = await rows(tx, "nodes", "compute_class = 'preemptible' AND end_reason = 'failed'")
         assert ended
         assert {host["boot_failures"] for host in await rows(tx, "hosts")} == {0}
+
+
+async def test_a_node_that_cannot_be_admitted_is_sent_back_and_its_host_is_not_to_blame(make: Make) -> None:
+    rig = await make(a_fleet(a_pool(2)), join_limit_s=60)
+    cluster = await rig.running()
+    rig.flaky.strike_verb("admit", *[DriverError("a webhook said no")] * 200)
+    acme = await rig.caller()
+    await rig.sim.system.services.clusters.update(acme, cluster, ClusterChange(num_preemptible_gpus=8))
+    await rig.sim.run_for(80)
+    (failed, *_) = await rig.stored("nodes", "end_reason = 'failed'")
+    assert failed["why"] == "a webhook said no after 60 s"
+    assert {host["boot_failures"] for host in await rig.stored("hosts")} == {0}
+
+
+async def test_a_node_that_could_not_be_admitted_and_has_a_pod_drains_and_pays(make: Make) -> None:
+    rig = await make(a_fleet(a_pool(2)), join_limit_s=60)
+    rig.flaky.strike_verb("admit", *[DriverError("no answer", refused=False)] * 200)
+    cluster = await rig.cluster()
+    await rig.sim.run_for(30)
+    node = await rig.node(cluster)
+    rig.world.run_pods(cluster, node.name, 1, IgnoresSigterm(), 300, "stray", tolerates_everything=True)
+    await rig.sim.run_for(40)
+    assert await _phase_of(rig, node.uid) == "DRAINING"
+    assert await rig.stored("intervals", "node_uid = :uid", uid=node.uid)
+
+
+async def test_a_machine_that_registers_under_another_name_does_not_join(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pods would be asked for under the wrong name, and none would be told."""
+    rig = await make(a_fleet(a_pool(2)), join_limit_s=60)
+    worker = rig.sim.system.runner._workers[Loop.LIFECYCLE]
+    assert isinstance(worker, Lifecycle)
+    plain = worker._driver
+
+    async def observe(cluster: ClusterRef) -> list[NodeSeen]:
+        return [replace(one, name="ip-10-0-0-7") for one in await plain.observe(cluster)]
+
+    monkeypatch.setattr(worker, "_driver", Renamed(plain, observe))
+    await rig.cluster()
+    await rig.sim.run_for(80)
+    (failed, *_) = await rig.stored("nodes", "end_reason = 'failed'")
+    assert failed["why"] == f"it registered as ip-10-0-0-7, not {failed['name']} after 60 s"
+    assert not await rig.stored("intervals")
 
 
 async def test_a_host_that_left_the_inventory_is_not_brought_back_by_its_failures(make: Make) -> None:

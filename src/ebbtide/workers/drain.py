@@ -7,22 +7,30 @@ to each pod is written down as it happens (`workers.drain_record`), in transacti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
+
+import structlog
 
 from ebbtide.core import events
 from ebbtide.core.drain import DrainPolicy, DrainState, DrainStep, PodSeen, late_end, next_step
 from ebbtide.core.nodes import DrainKind, EndReason, Phase
 from ebbtide.core.words import many
 from ebbtide.drivers.base import ClusterRef, Driver, DriverError, NodeRef, Notice, OrderResult, PodsSeen
+from ebbtide.errors import LeaseLost, Unavailable
 from ebbtide.settings import Settings
 from ebbtide.store import nodes, receipts, runs
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.nodes import Move, NodeRow
 from ebbtide.store.visits import Visit
 from ebbtide.workers import drain_record as record
-from ebbtide.workers.outcome import Answer, Later, Outcome, finish
+from ebbtide.workers.outcome import Later, Outcome, finish
 from ebbtide.workers.refs import cluster_ref
+
+log = structlog.get_logger()
+
+_OUR_FAULT = "this visit failed by a fault of ours, see the log; trying again"
 
 
 @dataclass(slots=True)
@@ -51,13 +59,35 @@ class Drains:
         self._settings = settings
         self._driver = driver
 
-    async def visit(self, visit: Visit, node: NodeRow) -> Answer:
+    async def visit(self, visit: Visit, node: NodeRow) -> Later:
+        """Whatever goes wrong, by whomever's fault: at its end the node leaves."""
+        spare = partial(self._leave_anyhow, visit, node)
+        try:
+            return replace(await self._visit(visit, node), spare=spare)
+        except (LeaseLost, Unavailable):
+            raise
+        except Exception:
+            log.exception("a look at a drain failed", node=node.name)
+            return Later(spare)
+
+    async def _leave_anyhow(self, visit: Visit, node: NodeRow, tx: Tx) -> Outcome:
+        """The move alone, once the time is over; until then the visit is made again."""
+        node = await nodes.load(tx, node.uid) or node  # its end may be a late one by now
+        assert node.ends_at is not None
+        if tx.now < node.ends_at:
+            again = tx.now + timedelta(seconds=self._settings.retry_in_s(visit.failures))
+            return await finish(tx, visit, Outcome(_OUR_FAULT, min(again, node.ends_at), failed=True))
+        if await nodes.move(tx, [Move(node.uid, Phase.DRAINING, Phase.REMOVING)]):
+            await nodes.set_facts(tx, node.uid, left_empty=False)
+        return await finish(tx, visit, Outcome("leaving: its time is over", tx.now, urgent=False))
+
+    async def _visit(self, visit: Visit, node: NodeRow) -> Later:
         node, told = await self._begin(node)
-        cluster = cluster_ref(self._db, node)
         ref = NodeRef(node.uid, node.name)
         facts: dict[str, object] = {}
         unannounced: tuple[str, ...] = ()
         try:
+            cluster = cluster_ref(self._db, node)
             if node.notified_at is None:
                 visit.check(self._db.clock.now())
                 unannounced = await self._announce(
@@ -83,19 +113,22 @@ class Drains:
             refused = await self._tell(node, cluster, ref, step, look)
         except DriverError as error:
             return await self._unseen(visit, node, error.message)
+        if (
+            unannounced and step.due is not None
+        ):  # SIGTERM did not wait for the cordon; so it is hurried after
+            soon = self._db.clock.now() + timedelta(seconds=self._settings.retry_s)
+            step = replace(step, due=min(step.due, soon))
         return await self._wait(visit, node, look, step, unannounced + refused)
 
     async def _announce(
         self, cluster: ClusterRef, ref: NodeRef, notice: Notice, facts: dict[str, object]
     ) -> tuple[str, ...]:
-        """Cordon and announce. Why the cluster refused, if a rule of its own did: that keeps no pod from its
-        SIGTERM, and is tried again at each look.
+        """Cordon and announce; answer why that failed. It keeps no pod from its SIGTERM, and is tried again
+        at each look. Whether the cluster is away shows when its pods are read.
         """
         try:
             await self._driver.notify(cluster, ref, notice)
         except DriverError as error:
-            if not error.refused:
-                raise
             return (error.message,)
         facts["notified_at"] = self._db.clock.now()
         return ()

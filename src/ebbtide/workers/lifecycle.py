@@ -14,6 +14,7 @@ from ebbtide.core import events, marks
 from ebbtide.core.nodes import ComputeClass, DrainKind, EndReason, Phase
 from ebbtide.core.wipes import wipes_first
 from ebbtide.drivers.base import Driver, DriverError, NodeRef, NodeSeen
+from ebbtide.errors import LeaseLost, Unavailable
 from ebbtide.providers.base import (
     Instance,
     InstanceOrder,
@@ -161,8 +162,13 @@ class Lifecycle(SingleVisits):
         seen = {one.uid: one for one in found}.get(node.uid)
         if seen is None or not seen.ready or seen.gpus < node.gpus:
             return await self._wait_to_join(visit, node, _missing(seen, node.gpus), seen)
+        if seen.name != node.name:  # everything about it is asked and told by name
+            return await self._wait_to_join(visit, node, f"it registered as {seen.name}, not {node.name}")
         visit.check(self._db.clock.now())
-        await self._driver.admit(cluster_ref(self._db, node), NodeRef(node.uid, node.name))
+        try:
+            await self._driver.admit(cluster_ref(self._db, node), NodeRef(node.uid, node.name))
+        except DriverError as error:
+            return await self._wait_to_join(visit, node, error.message, seen, hosts_fault=False)
 
         async def write(tx: Tx) -> Outcome:
             waited_s = round((tx.now - node.created_at).total_seconds())
@@ -180,14 +186,20 @@ class Lifecycle(SingleVisits):
         return Later(write)
 
     async def _wait_to_join(
-        self, visit: Visit, node: NodeRow, what: str, seen: NodeSeen | None = None
+        self,
+        visit: Visit,
+        node: NodeRow,
+        what: str,
+        seen: NodeSeen | None = None,
+        *,
+        hosts_fault: bool = True,
     ) -> Answer:
         limit = node.placed_at + timedelta(seconds=self._settings.join_limit_s)
         if self._db.clock.now() >= limit:
             why = f"{what} after {self._settings.join_limit_s} s"
             if seen is not None and seen.workload_pods:
                 return await self._drain_stray(visit, node, seen, why)
-            return await self._give_up(visit, node, why)
+            return await self._give_up(visit, node, why, hosts_fault=hosts_fault)
 
         async def write(tx: Tx) -> Outcome:
             wait_s = min(self._settings.retry_in_s(visit.failures), LONGEST_LOOK_S)
@@ -332,6 +344,11 @@ class Lifecycle(SingleVisits):
             )
         except DriverError as error:
             gone, waiting = False, f"{error.message}; trying again"
+        except (LeaseLost, Unavailable):
+            raise
+        except Exception:  # nor does a fault of ours keep a host
+            log.exception("a node cannot be taken out of its cluster", node=node.name)
+            gone = False
         if gone:
             async with self._db.transaction() as tx:
                 await nodes.set_facts(tx, node.uid, out_of_cluster_at=tx.now)
@@ -341,13 +358,17 @@ class Lifecycle(SingleVisits):
         """Put the one closing event onto a node that drained, before it goes. A failure holds nothing up."""
         if node.draining_at is None or node.concluded_at or node.end_reason is EndReason.CLUSTER_DELETED:
             return
-        message = await closing(self._db, node)
         try:
+            message = await closing(self._db, node)
             await self._driver.conclude(
                 cluster_ref(self._db, node), NodeRef(node.uid, node.name), events.DRAINED, message
             )
         except DriverError as error:
             log.info("no closing event", node=node.name, why=error.message)
+        except (LeaseLost, Unavailable):
+            raise
+        except Exception:
+            log.exception("no closing event, by a fault of ours", node=node.name)
         async with self._db.transaction() as tx:
             await nodes.set_facts(tx, node.uid, concluded_at=tx.now)
 

@@ -27,9 +27,13 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """What a visit writes last, its finish included: the loop does it, together with other visits' writes."""
+    """What a visit writes last, its finish included: the loop does it, together with other visits' writes.
+
+    spare: what is written where that fails by a fault of ours, in a transaction of its own
+    """
 
     write: Callable[[Tx], Awaitable[Outcome]]
+    spare: Callable[[Tx], Awaitable[Outcome]] | None = None
 
 
 Answer = Outcome | Later

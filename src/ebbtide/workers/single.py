@@ -10,7 +10,7 @@ from datetime import timedelta
 import structlog
 
 from ebbtide.drivers.base import DriverError
-from ebbtide.errors import LeaseLost
+from ebbtide.errors import LeaseLost, Unavailable
 from ebbtide.providers.base import ProviderError
 from ebbtide.settings import Settings
 from ebbtide.store.db import Database, Tx
@@ -53,6 +53,16 @@ class SingleVisits(ABC):
             if len(later) == 1:
                 return [self._given_up(later[0][0], lost)]
             return [outcome for one in later for outcome in await self._write([one])]
+        except Unavailable:
+            raise
+        except Exception:
+            if len(later) > 1:  # one is bad; the others are good
+                return [outcome for one in later for outcome in await self._write([one])]
+            visit, answer = later[0]
+            if answer.spare is None:
+                raise
+            log.exception("what a visit found cannot be written", loop=visit.loop, key=visit.key)
+            return await self._write([(visit, Later(answer.spare))])
 
     def _given_up(self, visit: Visit, lost: LeaseLost) -> Outcome:
         log.info("visit given up", loop=visit.loop, key=visit.key, why=lost.message)

@@ -11,7 +11,6 @@ from typing import Any
 from weakref import WeakKeyDictionary, proxy
 
 from ebbtide.clock import Clock
-from ebbtide.core import marks
 from ebbtide.core.drain import PodOrder
 from ebbtide.drivers.base import (
     ClusterRef,
@@ -23,8 +22,8 @@ from ebbtide.drivers.base import (
     PodsSeen,
     StandardNode,
 )
-from ebbtide.drivers.kubernetes import attachments, budgets, joining, nodes, pods, standard, tokens
-from ebbtide.drivers.kubernetes.access import NodeAccess, is_refusal, log, translated
+from ebbtide.drivers.kubernetes import attachments, budgets, joining, nodes, pods, seeing, standard, tokens
+from ebbtide.drivers.kubernetes.access import NodeAccess, log, translated
 from ebbtide.drivers.kubernetes.announcing import Announcing
 from ebbtide.drivers.kubernetes.fresh import Fresh
 from ebbtide.drivers.kubernetes.objects import Json
@@ -35,7 +34,6 @@ from ebbtide.kube.errors import KubeError, NotFound
 from ebbtide.kube.rights import FIELD_MANAGER
 
 _VOLUMES = "/api/v1/persistentvolumes"
-_NOT_FINISHED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +76,33 @@ class KubernetesDriver:
             client = self._client(cluster)
             listed, attached = await asyncio.gather(
                 client.list(pods.ALL, fieldSelector=pods.bound_to(node.name)),
-                self._share(client).attachments(),
+                self._attached(client, node),
             )
-            left = await attachments.waited_for(client, attached, node.name, listed.items)
+            left = await self._left(client, node, attached, listed.items)
             difference = self._difference(client)
             return PodsSeen(pods.all_seen(listed.items, difference), left)
+
+    async def _attached(self, client: KubeClient, node: NodeRef) -> list[Json] | None:
+        """Every attachment of the cluster; None where that cannot be read."""
+        try:
+            return await self._share(client).attachments()
+        except KubeError as error:
+            log.info("attachments are not known", node=node.name, why=error.message)
+            return None
+
+    async def _left(
+        self, client: KubeClient, node: NodeRef, attached: list[Json] | None, bound: Sequence[Json]
+    ) -> int:
+        """How many attachments are waited for. What cannot be read counts as one: it keeps no pod from its
+        SIGTERM, and a node is not empty as long as it may have one.
+        """
+        if attached is None:
+            return 1
+        try:
+            return await attachments.waited_for(client, attached, node.name, bound)
+        except KubeError as error:
+            log.info("attachments are not known", node=node.name, why=error.message)
+            return 1
 
     async def standard(self, cluster: ClusterRef, selector: str) -> list[StandardNode]:
         with translated(cluster):
@@ -108,7 +128,11 @@ class KubernetesDriver:
             admitted = await NodeAccess(client, node).change(nodes.admission)
             if admitted is None:
                 return
-            await self._announcing.joined(client, node, admitted)
+            # Work may come from here on, so the node must be known to run: what else fails is only told.
+            try:
+                await self._announcing.joined(client, node, admitted)
+            except KubeError as error:
+                log.warning("a node joined without an event", node=node.name, why=error.message)
             if self._joins:
                 await self._drop_token(client, node)
 
@@ -117,8 +141,6 @@ class KubernetesDriver:
         try:
             await tokens.drop(client, node)
         except KubeError as error:
-            if not is_refusal(error):
-                raise
             log.warning("a bootstrap token is kept", node=node.name, why=error.message)
 
     # -- leaving
@@ -193,7 +215,7 @@ class KubernetesDriver:
         if shared is None:
             weak: KubeClient = proxy(client)  # else it would be kept for ever
             shared = self._shared[client] = _Shared(
-                Fresh(partial(_observe, weak)),
+                Fresh(partial(seeing.observe, weak)),
                 Fresh(partial(_read, weak, attachments.ALL)),
                 Fresh(partial(_read, weak, budgets.ALL)),
             )
@@ -209,12 +231,6 @@ class KubernetesDriver:
 
     def _server_now(self, client: KubeClient) -> datetime:
         return self._clock.now() - self._difference(client)
-
-
-async def _observe(client: KubeClient) -> list[NodeSeen]:
-    listed = await client.list(nodes.ALL, labelSelector=marks.LABEL_NODE_UID)
-    work = await client.list(pods.ALL, fieldSelector=_NOT_FINISHED) if listed.items else None
-    return nodes.seen(listed.items, work.items if work else ())
 
 
 async def _read(client: KubeClient, path: str) -> list[Json]:

@@ -81,7 +81,7 @@ def test_programs(run: Run, offline: Path, program: Path) -> None:
     assert [found[verb.lower()] for verb in VERBS] == ["ok"] * 5
     assert (found["reboot"], found["list h100"]) == ("note", "ok")
     asked = (offline / "asked").read_text(encoding="utf-8")
-    assert asked == '{"verb": "list", "pool": "h100"}', "nothing but list is run"
+    assert asked == '{"verb": "list", "pool": "h100", "limit_s": 30}', "nothing but list is run"
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,12 @@ SHOWN: list[tuple[str, str, Any, list[str]]] = [
     (
         "fleet hosts show h",
         "GET /v1/fleet/hosts/h",
-        {**samples.host_report(), "maintenance": None, "history": []},
-        ["nobody yet"],
+        {
+            "host": {**samples.HOST, "source": "sync"},
+            "maintenance": None,
+            "history": [],
+        },
+        ["nobody yet", "the synchronised inventory"],
     ),
     ("fleet hosts add h1 --pool p", "POST /v1/fleet/hosts", samples.HOST, ["h100-b1-001", "available"]),
     (

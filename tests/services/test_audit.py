@@ -7,6 +7,7 @@ import typing
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -404,6 +405,11 @@ def test_no_method_of_a_service_was_forgotten() -> None:
         if not name.startswith("_")
     }
     assert found == known
+
+
+def test_the_docs_list_every_action() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "access.md").read_text(encoding="utf-8")
+    assert {change.action for change in _changes() if f"`{change.action}`" not in page} == set()
 
 
 async def test_what_is_refused_leaves_no_entry(desk: Desk) -> None:

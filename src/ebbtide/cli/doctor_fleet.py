@@ -95,7 +95,7 @@ async def _list(program: Program, pool: str) -> Finding:
 
     check = f"list {pool}"
     try:
-        run = await program.run({"verb": "list", "pool": pool})
+        run = await program.run({"verb": "list", "pool": pool, "limit_s": program.limit_s})
         if run.code != 0:
             how = f"took longer than {program.limit_s} s" if run.code is None else f"exited with {run.code}"
             told = f"; it said: {run.said.splitlines()[-1]}" if run.said else ""

@@ -126,6 +126,9 @@ def _ended(stay: Json) -> str | None:
     return found
 
 
+_SOURCES = {"file": "the fleet file", "sync": "the synchronised inventory", "api": "the API"}
+
+
 def _show(report: Json) -> None:
     host = report["host"]
     output.print_facts(
@@ -138,7 +141,7 @@ def _show(report: Json) -> None:
             ("lent to", host["lent_to"]),
             ("node", host["node_name"]),
             ("since", output.clock(host["since"])),
-            ("added by", "the fleet file" if host["source"] == "file" else "the API"),
+            ("added by", _SOURCES.get(host["source"], host["source"])),
         ]
     )
     if report["maintenance"]:

@@ -1,4 +1,7 @@
-"""The audit log: every change has its entry, with who, what, before and after; no refusal has."""
+"""The audit log: every change has its entry, with who, what, before and after; no refusal has.
+
+Long because each change that a service can make has its line here.
+"""
 
 from __future__ import annotations
 

@@ -78,6 +78,17 @@ async def test_renewed_and_detached(story: Story) -> None:
     assert (await story.tenant.get(f"{CLUSTERS}/{made['cluster_id']}")).status_code == 404
 
 
+async def test_another_server_is_not_taken_by_mistake_while_nodes_are_held(story: Story) -> None:
+    made = await imported(story)
+    path = f"/v1/clusters/{made['cluster_id']}/import"
+    same = await story.operator.put(path, json={"kubeconfig": f"{KUBECONFIG}# another token\n"})
+    assert same.status_code == 200
+    moved = {"kubeconfig": KUBECONFIG.replace("reef", "moved")}
+    refused = await story.operator.put(path, json=moved)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "nodes_held")
+    strictly(await story.operator.put(path, json={**moved, "force": True}))
+
+
 @pytest.mark.parametrize(
     ("change", "param"),
     [

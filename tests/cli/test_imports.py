@@ -79,6 +79,8 @@ def test_renewing(online: Run, stub: Stub, file: str) -> None:
     stub.on(f"PUT /v1/clusters/{CLUSTER_ID}/import", imported())
     assert online("clusters", "renew-import", CLUSTER_ID, "--kubeconfig", file).code == 0
     assert stub.last.body == {"kubeconfig": "kind: Config\n", "standard_selector": None}
+    assert online("clusters", "renew-import", CLUSTER_ID, "--kubeconfig", file, "--force").code == 0
+    assert stub.last.body == {"kubeconfig": "kind: Config\n", "standard_selector": None, "force": True}
     assert online("clusters", "renew-import", CLUSTER_ID).code == 2
 
 

@@ -37,10 +37,11 @@ class ImportCluster(Wire):
 
 
 class RenewImport(Wire):
-    """What is left out stays."""
+    """What is left out stays. force: another server also while nodes of ours are in the cluster."""
 
     kubeconfig: Kubeconfig | None = None
     standard_selector: Name | None = None
+    force: bool = False
 
 
 @router.post("/import", response_class=FastJSON, responses=ONE, openapi_extra=body_of(ImportCluster))
@@ -73,6 +74,6 @@ async def renew_import(context: Ctx, caller: Operator, cluster_id: str, request:
     """Another kubeconfig for an imported cluster (its token ends, say), or another selector."""
     wanted = as_cluster_id(cluster_id)
     body = RenewImport.read((await read_json(request, context.max_body_bytes)).values)
-    change = ImportChange(body.kubeconfig, body.standard_selector)
+    change = ImportChange(body.kubeconfig, body.standard_selector, body.force)
     renewed = await context.services.imports.renew(caller, wanted, change)
     return FastJSON(render.cluster(renewed, aliases=context.aliases))

@@ -100,16 +100,22 @@ def renew_import(
     standard_selector: Annotated[
         str | None, typer.Option("--standard-selector", metavar="LABELS", help="The new selector.")
     ] = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Take another address also while it has preemptible nodes."),
+    ] = False,
     wait: Wait = False,
     timeout: Limit = 120,
 ) -> None:
     """Give an imported cluster another kubeconfig (before a token ends, say), or another selector."""
     if kubeconfig is None and standard_selector is None:
         raise UsageError("nothing to change; give --kubeconfig or --standard-selector")
-    change = {
+    change: dict[str, object] = {
         "kubeconfig": None if kubeconfig is None else _read(kubeconfig),
         "standard_selector": standard_selector,
     }
+    if force:
+        change["force"] = True
     found = resolve(session.client, cluster)
     renewed = session.client.renew_import(found["cluster_id"], change)
     _finish(session, renewed, wait=wait, limit_s=timeout)

@@ -266,10 +266,11 @@ class ImportOrder:
 
 @dataclass(frozen=True, slots=True)
 class ImportChange:
-    """None: unchanged."""
+    """None: unchanged. force: another server also while nodes of ours are in the cluster."""
 
     kubeconfig: str | None = field(default=None, repr=False)
     standard_selector: str | None = None
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 
 from ebbtide.core.clusters import ClusterPhase
+from ebbtide.core.words import many
 from ebbtide.errors import BadInput, Conflict, NotFound
 from ebbtide.ids import Ids, is_uuid4
 from ebbtide.services import quotas, replays
@@ -23,7 +24,7 @@ from ebbtide.services.details import (
     ImportOrder,
     Replay,
 )
-from ebbtide.store import access, clusters, fleet, pools, visits
+from ebbtide.store import access, clusters, fleet, nodes, pools, visits
 from ebbtide.store.clusters import ClusterRow
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.pools import PoolRow
@@ -152,7 +153,7 @@ class ImportService:
         again at once.
 
         Raises BadInput, Forbidden, NotFound, and Conflict: it is being detached, or another import into its
-        pool has that server.
+        pool has that server, or nodes of ours are at the present one.
         """
         require_operator(caller)
         server = self._check(change.kubeconfig) if change.kubeconfig is not None else None
@@ -184,6 +185,7 @@ class ImportService:
             before["server"], after["server"] = self._server_of(tx, row), server
             if server is not None and server != before["server"]:
                 await self._check_once(tx, row.pool, server, but=row.id)
+                await _check_empty(tx, row, server, force=change.force)
         if change.standard_selector not in (None, row.standard_selector):
             fields["standard_selector"] = change.standard_selector
             before["standard_selector"] = row.standard_selector
@@ -195,6 +197,17 @@ class ImportService:
         await visits.hint(tx, Loop.CLUSTER, [row.id])
         if row.control_plane_ready:
             await visits.hint(tx, Loop.OBSERVATION, [row.id])
+
+
+async def _check_empty(tx: Tx, row: ClusterRow, server: str, *, force: bool) -> None:
+    """Raise Conflict while nodes are in the cluster: in another one, nobody would tell them to go."""
+    held = len(await nodes.of_cluster(tx, row.id))
+    if held and not force:
+        raise Conflict(
+            f"{many(held, 'node')} of ours would be left behind if {server} were another cluster; if it is "
+            f"the same under another address, say so (`--force`), else set its target to 0 first",
+            code="nodes_held",
+        )
 
 
 def check_selector(selector: str) -> None:

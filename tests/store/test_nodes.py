@@ -226,4 +226,10 @@ async def test_only_uids_that_the_ledger_calls_gone_are_gone(db: Database, rows:
     async with db.transaction() as tx:
         await rows.node(tx, 0, Phase.REMOVED)
         await rows.node(tx, 1, Phase.RUNNING)
-        assert await nodes.gone_among(tx, ["node-0", "node-1", "a stranger"]) == {"node-0": Phase.REMOVED}
+        node = await nodes.load(tx, "node-0")
+        assert node
+        seen = {"node-0": node.name, "node-1": "any", "a stranger": node.name}
+        assert await nodes.gone_among(tx, node.cluster_id or "", seen) == {"node-0": Phase.REMOVED}
+        other = "00000000-0000-4000-8000-00000000dead"
+        assert await nodes.gone_among(tx, other, seen) == {}, "of another cluster"
+        assert await nodes.gone_among(tx, node.cluster_id or "", {"node-0": "cpu-1"}) == {}, "a copied label"

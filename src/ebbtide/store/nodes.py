@@ -7,7 +7,7 @@ everywhere: pool, nodes, hosts, clusters, visits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -468,21 +468,25 @@ async def taken_for(tx: Tx, claim_id: str) -> list[NodeRow]:
     return [_row(row) for row in rows]
 
 
-async def gone_among(tx: Tx, uids: Sequence[str], *, rest_s: int = 0) -> dict[str, Phase]:
-    """Of these uids, those whose Node object the ledger calls gone: REMOVING or REMOVED by uid.
+async def gone_among(
+    tx: Tx, cluster_id: str, names: Mapping[str, str], *, rest_s: int = 0
+) -> dict[str, Phase]:
+    """Of the Node objects seen in a cluster, those that the ledger calls gone: REMOVING or REMOVED by uid.
 
+    names: by uid, as the cluster has them. A label is soon copied: who has the uid of a node of another
+           cluster, or another name than it had, is not ours; nor are uids that the ledger does not know.
     rest_s: leave out nodes on their way that were taken out of their cluster so short a time ago
-    Uids that it does not know are not ours.
     """
     rows = await tx.conn.execute(
         sa.text("""
-        SELECT uid, phase FROM nodes
-        WHERE uid = ANY(:uids) AND (phase = 'REMOVED' OR phase = 'REMOVING' AND out_of_cluster_at <= :before)
+        SELECT uid, name, phase FROM nodes
+        WHERE uid = ANY(:uids) AND cluster_id = :cluster
+            AND (phase = 'REMOVED' OR phase = 'REMOVING' AND out_of_cluster_at <= :before)
         ORDER BY no
         """),
-        {"uids": list(uids), "before": tx.now - timedelta(seconds=rest_s)},
+        {"uids": list(names), "cluster": cluster_id, "before": tx.now - timedelta(seconds=rest_s)},
     )
-    return {row.uid: Phase(row.phase) for row in rows}
+    return {row.uid: Phase(row.phase) for row in rows if row.name == names[row.uid]}
 
 
 async def end_late(tx: Tx, uid: str, ends_at: datetime) -> bool:

@@ -64,7 +64,7 @@ async def sweep(db: Database, driver: Driver, row: ClusterRow) -> str | None:
         ref = ref_of(db, row)
         seen = {each.uid: each for each in await driver.observe(ref)}
         async with db.read() as tx:
-            gone = await nodes.gone_among(tx, list(seen))
+            gone = await nodes.gone_among(tx, row.id, {uid: one.name for uid, one in seen.items()})
         for uid in gone:
             if not await driver.remove(ref, NodeRef(uid, seen[uid].name)):
                 return f"waiting for node {seen[uid].name} to leave the cluster"

@@ -185,11 +185,11 @@ class Observation:
         Where its machine's stop is not confirmed yet, it does so within a second each time: then it has a
         rest, and pods that got onto it are told to go, and forced once the stop is.
         """
-        strangers = [uid for uid in seen if uid not in known]
+        strangers = {uid: one.name for uid, one in seen.items() if uid not in known}
         if not strangers:
             return
         async with self._db.read() as tx:
-            gone = await nodes.gone_among(tx, strangers, rest_s=ZOMBIE_REST_S)
+            gone = await nodes.gone_among(tx, ref.cluster_id, strangers, rest_s=ZOMBIE_REST_S)
         until = min(self._db.clock.now() + timedelta(seconds=ZOMBIES_S), look.visit.lease_until)
         for uid, phase in gone.items():
             if self._db.clock.now() >= until:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from ebbtide.core.nodes import ComputeClass, Phase
 from ebbtide.core.remediations import Mode, Review, State
 from ebbtide.playground.behaviours import Dawdles
 from ebbtide.providers.base import Transient
 from ebbtide.services.details import RemediationDetails, Replay, Role
 from ebbtide.services.remediations import Asked
-from ebbtide.store.visits import Loop
+from ebbtide.store.visits import Loop, Visit
+from ebbtide.workers.outcome import Outcome
+from ebbtide.workers.restart import Restarts
+from tests.builders import a_fleet, a_pool
 from tests.workers.conftest import Make, Rig
 
 
@@ -127,6 +134,31 @@ async def test_a_cluster_that_does_not_answer_holds_a_restart_up_to_its_deadline
     assert (await rig.one(Loop.REMEDIATION)).endswith("does not answer; trying again")
     rig.wait(60)
     assert await rig.one(Loop.REMEDIATION) == "the machine goes down"
+
+
+async def test_a_node_that_is_taken_just_before_its_restart_is_credited_nothing(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order comes while the cluster is asked whether the node is empty: its machine never goes down."""
+    rig = await make(a_fleet(a_pool(2)))
+    cluster_id = await rig.running(target=8)
+    node = await rig.node(cluster_id, ComputeClass.PREEMPTIBLE)
+    one = await rig.sim.system.services.remediations.create(
+        await rig.caller(), cluster_id, node.instance_id or "", Mode.REBOOT_VM, None, Replay("r")
+    )
+    await rig.one(Loop.REMEDIATION)
+    ask = Restarts._ask_pods
+
+    async def taken_meanwhile(restarts: Restarts, visit: Visit, *rest: Any) -> Outcome | None:
+        answer = await ask(restarts, visit, *rest)
+        await rig.order()
+        return answer
+
+    monkeypatch.setattr(Restarts, "_ask_pods", taken_meanwhile)
+    assert await rig.one(Loop.REMEDIATION) == "the node moved on meanwhile; looking again"
+    await rig.sim.run_for(120)
+    assert await state(rig, one) is State.AUTO_RESOLVED
+    assert await rig.stored("ledger_entries") == []
 
 
 async def test_cancelled_between_the_look_and_the_beginning(rig: Rig) -> None:

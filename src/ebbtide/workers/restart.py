@@ -20,7 +20,7 @@ from ebbtide.drivers.base import Driver, DriverError, NodeRef, Notice
 from ebbtide.providers.base import Instance, InstanceState, Provider
 from ebbtide.settings import Settings
 from ebbtide.store import events as stored_events
-from ebbtide.store import intervals, nodes, remediations, visits
+from ebbtide.store import intervals, nodes, receipts, remediations, visits
 from ebbtide.store.db import Database, Tx
 from ebbtide.store.events import NewEvent
 from ebbtide.store.nodes import Move, NodeRow
@@ -32,6 +32,7 @@ from ebbtide.workers.refs import cluster_ref
 
 log = structlog.get_logger()
 LOOK_S = 5  # between two looks at a machine that restarts
+_MOVED_ON = "the node moved on meanwhile; looking again"
 
 
 class Restarts:
@@ -92,6 +93,11 @@ class Restarts:
         async with self._db.transaction() as tx:
             if waiting is not None:
                 return await finish(tx, visit, waiting)
+            # Taken since it was read, it is not restarted, and no time down may be credited.
+            await receipts.lock(tx, node.uid)
+            current = await nodes.load(tx, node.uid)
+            if current is None or current.phase is not Phase.RUNNING:
+                return await finish(tx, visit, Outcome(_MOVED_ON, tx.now))
             until = tx.now + timedelta(seconds=self._settings.restart_limit_s)
             await nodes.set_facts(tx, node.uid, restart_until=until)
             await remediations.set_fields(tx, row.id, restarted_at=tx.now)
@@ -187,7 +193,7 @@ class Restarts:
                 bill_until=row.restarted_at,
             )
             if not await nodes.move(tx, [move]):
-                return await finish(tx, visit, Outcome("the node moved on meanwhile; looking again", tx.now))
+                return await finish(tx, visit, Outcome(_MOVED_ON, tx.now))
             if node.host_id:
                 await remediations.set_aside(tx, node.host_id, HostState.QUARANTINED, why)
             await remediations.move(tx, row.id, State.RUNNING, State.QUARANTINING, error_message=why)

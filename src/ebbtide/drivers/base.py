@@ -78,7 +78,10 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class PodsSeen:
-    """Pods on one node by a fresh, complete read, and the volume attachments that still name it."""
+    """Pods on one node by a fresh, complete read, and the volume attachments that still name it.
+
+    attachments: one where that cannot be read: it hides no pod, and the node is not called empty
+    """
 
     pods: tuple[PodSeen, ...]
     attachments: int = 0
@@ -138,7 +141,9 @@ class Driver(Protocol):
         """Nodes with the labels that the selector names, by a fresh read, without those that are ours."""
 
     async def admit(self, cluster: ClusterRef, node: NodeRef) -> None:
-        """Let work onto a node that is whole: take the `initializing` taint away."""
+        """Let work onto a node that is whole: take the `initializing` taint away. Raises as long as it is not
+        away; what fails after that is no error.
+        """
 
     async def notify(self, cluster: ClusterRef, node: NodeRef, notice: Notice) -> None:
         """Cordon, write the deadline annotation, send the event.

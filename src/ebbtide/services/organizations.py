@@ -1,4 +1,4 @@
-"""Organisations: whose projects are whose. A project belongs to one; disabled, its tenants' keys are refused."""
+"""Organisations: whose projects are whose. A project belongs to one; disabled, its tenants are refused."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ async def test_a_disabled_organisations_keys_are_refused_and_its_clusters_go_on(
 
 
 async def test_no_operator_locks_the_service_out_of_itself(office: Office, operator: Caller) -> None:
-    """The first start's organisation, disabled by another one's operator; the next start needs a key of it."""
+    """The first start's organisation, disabled by another's operator; the next start needs a key of it."""
     organizations, access = office.services.organizations, office.services.access
     acme = await organizations.create(operator, "Acme")
     await access.create_project(operator, "lab", organization=acme.id)

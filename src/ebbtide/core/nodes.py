@@ -90,6 +90,11 @@ def first_phase(compute_class: ComputeClass) -> Phase:
     return Phase.SCHEDULING if booted else Phase.RUNNING
 
 
+def may_have_pods(phase: Phase, *, busy: bool) -> bool:
+    """Whether a node that leaves must drain: it runs, or a workload pod slipped onto it while it joined."""
+    return phase is Phase.RUNNING or (phase is Phase.BOOTSTRAPPING and busy)
+
+
 def node_name(compute_class: ComputeClass, group: str, part: str) -> str:
     """The Kubernetes node name: the class, five characters of the cluster's group, five of its own."""
     return f"{NAME_PREFIX.get(compute_class, compute_class.value)}-{group}-{part}"

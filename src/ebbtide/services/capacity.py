@@ -16,7 +16,15 @@ from itertools import groupby
 from ebbtide.core import capacity, events, placement, reclaim, shares
 from ebbtide.core.capacity import Candidate, PoolView, Victim
 from ebbtide.core.claims import ClaimKind
-from ebbtide.core.nodes import ComputeClass, DrainKind, EndReason, Phase, first_phase, node_name
+from ebbtide.core.nodes import (
+    ComputeClass,
+    DrainKind,
+    EndReason,
+    Phase,
+    first_phase,
+    may_have_pods,
+    node_name,
+)
 from ebbtide.core.words import many
 from ebbtide.errors import Conflict
 from ebbtide.ids import Ids
@@ -339,17 +347,12 @@ def _promised_standard(node: nodes.NodeRow) -> bool:
     return node.phase is Phase.PENDING and node.compute_class is ComputeClass.STANDARD
 
 
-def _may_have_pods(node: Candidate) -> bool:
-    """It runs, or a workload pod slipped onto it before it was whole: it is not removed without a drain."""
-    return node.phase is Phase.RUNNING or (node.phase is Phase.BOOTSTRAPPING and node.busy)
-
-
 def reclaim_move(
     now: datetime, victim: Victim, node: Candidate, deadline: datetime, claim_id: str | None, why: str
 ) -> Move:
     """How a preemptible node is taken back: with its notice, or at once while it does not run yet."""
     sentence = f"{why}: {victim.why}"
-    if not _may_have_pods(node):
+    if not may_have_pods(node.phase, busy=node.busy):
         return Move(
             victim.uid,
             node.phase,
@@ -373,7 +376,7 @@ def reclaim_move(
 
 def _release_move(now: datetime, victim: Victim, node: Candidate, deadline: datetime, why: str) -> Move:
     sentence = f"{why}: {victim.why}"
-    if not _may_have_pods(node):
+    if not may_have_pods(node.phase, busy=node.busy):
         event = events.scaled_down(why, now, None)
         return Move(
             victim.uid,

@@ -14,7 +14,7 @@ from ebbtide.core.capacity import Candidate, Victim
 from ebbtide.core.claims import ClaimKind
 from ebbtide.core.hosts import HostState
 from ebbtide.core.maintenance import Clearing, breaks_promises, clearing
-from ebbtide.core.nodes import DrainKind, EndReason, Phase
+from ebbtide.core.nodes import DrainKind, EndReason, Phase, may_have_pods
 from ebbtide.errors import Conflict
 from ebbtide.ids import Ids
 from ebbtide.services.capacity import Demand, Planner, reclaim_move
@@ -117,7 +117,7 @@ class Maintainer:
 
     def _replacing(self, now: datetime, node: NodeRow, wish: Wish) -> Move:
         why = f"maintenance of its host: {wish.reason}"
-        if node.phase is not Phase.RUNNING and not (node.phase is Phase.BOOTSTRAPPING and node.workload_pods):
+        if not may_have_pods(node.phase, busy=node.workload_pods > 0):
             event = events.remediated(why, now, None)
             return Move(
                 node.uid, node.phase, Phase.REMOVING, event=event, end_reason=EndReason.REMEDIATED, why=why
